@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.cuts import Network, network, price_limits, total
+from dovetail.partition.effort import counted, slowdown
 from dovetail.partition.exact.arcs import solve_steps
 from dovetail.partition.linear_programs import cheapest_walk
 from dovetail.partition.parallel.block_steps import jumps
@@ -93,11 +94,11 @@ def test_the_most_even_walk_is_that_of_enumeration(seed: int, level: int) -> Non
 def test_a_program_has_as_many_seconds_by_the_clock_as_its_computing_takes_beside_other_work(
         monkeypatch: pytest.MonkeyPatch) -> None:
     now = {"clock": 100.0, "computing": 7.0}
-    monkeypatch.setattr("dovetail.partition.problem.time.perf_counter", lambda: now["clock"])
-    monkeypatch.setattr("dovetail.partition.problem.time.thread_time", lambda: now["computing"])
-    problem, found = Problem(chain(3, 2, 3), platform(1, KINDS, 60.0), Synthetic(1)), list[float]()
-    for clock, computing in ((0.01, 0.001), (0.5, 1.0), (3.0, 1.0), (90.0, 1.0)):
-        now.update(clock=100.0 + clock, computing=7.0 + computing)
-        found.append(problem.slowdown)
+    monkeypatch.setattr("dovetail.partition.effort.time.perf_counter", lambda: now["clock"])
+    monkeypatch.setattr("dovetail.partition.effort.time.thread_time", lambda: now["computing"])
+    found = list[float]()
+    with counted(4.0):
+        for clock, computing in ((0.01, 0.001), (0.5, 1.0), (3.0, 1.0), (90.0, 1.0)):
+            now.update(clock=100.0 + clock, computing=7.0 + computing)
+            found.append(slowdown())
     assert found == [1.0, 1.0, 3.0, 10.0]
-    assert problem.offering({}).begun == problem.begun

@@ -33,7 +33,7 @@ from dovetail.partition.boards.solver import pooled_problem
 from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.plan import Split
-from dovetail.partition.problem import Problem, entry, price
+from dovetail.partition.problem import QUOTES, Problem, entry, price
 from dovetail.partition.tables import quotes
 from dovetail.partition.tables.quotes import ask_all, ask_pieces, menu_of
 from dovetail.partition.tables.regions import Ends, share_ends, share_regions
@@ -78,7 +78,7 @@ def test_prices_asked_together_are_those_asked_one_by_one_to_the_last_bit(board:
     compared = left_out = 0
     for node in problem.graph.nodes:
         for device in problem.platform.devices:
-            quote = problem.quotes.get((node.name, device.name))
+            quote = problem.memo.of(QUOTES).get((node.name, device.name))
             if quote is None:
                 continue
             for start, stop, alone in one_by_one(problem, node, device.name, int(not problem.costs.by_shape(device))):
@@ -164,7 +164,7 @@ def test_nodes_cut_alike_share_a_menu_and_no_price() -> None:
     assert menu_of(problem, wide) is menu_of(problem, narrow)
     for device in problem.platform.devices:
         for node in (wide, narrow):
-            quote = problem.quotes[node.name, device.name]
+            quote = problem.memo.of(QUOTES)[node.name, device.name]
             assert quote is not None
             for start, stop, alone in one_by_one(problem, node, device.name, int(not problem.costs.by_shape(device))):
                 assert np.array_equal(quote[1].part(start, stop).alone_s, alone.alone_s), (node.name, device.name)

@@ -18,6 +18,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Flags, Ints
 from dovetail.ir import Axis, Node
+from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Piece, Split
 from dovetail.partition.problem import Problem, axes_of
 
@@ -40,6 +41,7 @@ MOST_SHARES = 8
 """Devices the balanced baseline divides a node among: more shares than that are for their transfers alone."""
 WHOLE_RANK = 4
 """Rank of whole placements, above that of any cut."""
+PARTNERS = Cache[tuple[str, ...], tuple[tuple[str, ...], ...]]()
 
 
 def cut_positions(extent: int, fractions: Sequence[float] = FRACTIONS) -> tuple[int, ...]:
@@ -52,9 +54,10 @@ def cut_positions(extent: int, fractions: Sequence[float] = FRACTIONS) -> tuple[
 
 def partners(problem: Problem) -> tuple[tuple[str, ...], ...]:
     """Groups of devices that may share a node."""
-    if not problem.groups:
-        problem.groups.append(_partners(problem))
-    return problem.groups[0]
+    known = problem.memo.of(PARTNERS)
+    if problem.devices not in known:
+        known[problem.devices] = _partners(problem)
+    return known[problem.devices]
 
 
 def _partners(problem: Problem) -> tuple[tuple[str, ...], ...]:

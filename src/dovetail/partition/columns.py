@@ -18,8 +18,9 @@ from dovetail.ir import Node, whole
 from dovetail.partition.candidates import Candidates
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import delivery
+from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Mode, Piece, Split
-from dovetail.partition.problem import TOLERANCE, Problem, price_reduce, shape_of
+from dovetail.partition.problem import QUOTES, TOLERANCE, TWINS, Problem, price_reduce, shape_of
 from dovetail.partition.tables.extents import boxes_of
 from dovetail.partition.tables.quotes import ask_all, capable, menu_of
 from dovetail.partition.work import Layout, Place
@@ -104,7 +105,7 @@ class Held:
     stream_s: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Options:
     """Some columns of a node with their prices; arrays are columns x devices, `resources` columns x budgets.
 
@@ -158,6 +159,11 @@ class Options:
             self.home_j[chosen], self.resources[chosen])
 
 
+INPUTS = Cache[str, Pattern]()
+CHOICES = Cache[str, Options]()
+"""All candidate columns of each node."""
+
+
 def _runs(ascending: Ints) -> tuple[Ints, Ints]:
     """The different values of an ascending array, and which of them each is."""
     new = np.empty(len(ascending), dtype=np.bool_)
@@ -173,8 +179,8 @@ def inputs_held(problem: Problem) -> dict[str, Held]:
 
 def _on_host(problem: Problem, tensor: str) -> Pattern:
     """A pattern with the one place a graph input can be in."""
-    key = ("input", tensor)
-    if key not in problem.patterns:
+    known = problem.memo.of(INPUTS)
+    if tensor not in known:
         devices, at = len(problem.devices), problem.devices.index(problem.platform.host)
         none = np.zeros((0, devices), dtype=np.int64)
         region = whole(problem.graph.shape(tensor)) or ((0, 1),)
@@ -182,15 +188,15 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
         held[0, at] = region
         empty = np.zeros(0, dtype=np.int64)
         columns = Candidates((None,), empty, none, none, empty, empty)
-        problem.patterns[key] = Pattern(problem.devices, columns, np.zeros(1, dtype=np.bool_), empty, held, (),
-                                        none.astype(np.bool_), none, tuple(b for _, b in region),
-                                        np.zeros(len(region), dtype=np.bool_), ())
-    return problem.patterns[key]
+        known[tensor] = Pattern(problem.devices, columns, np.zeros(1, dtype=np.bool_), empty, held, (), none.astype(np.bool_),
+                                none, tuple(b for _, b in region), np.zeros(len(region), dtype=np.bool_), ())
+    return known[tensor]
 
 
 def options(problem: Problem, node: Node) -> Options:
     """All candidate columns of a node, less those that alone exceed a budget and so are in no legal plan."""
-    if node.name not in problem.choices:
+    known = problem.memo.of(CHOICES)
+    if node.name not in known:
         ask_all(problem)
         families: dict[tuple[object, ...], list[Node]] = {}
         for n in problem.graph.nodes:
@@ -199,7 +205,7 @@ def options(problem: Problem, node: Node) -> Options:
             families.setdefault(key, []).append(n)
         for members in families.values():
             _offer(problem, members)
-    return problem.choices[node.name]
+    return known[node.name]
 
 
 def _offer(problem: Problem, members: list[Node]) -> None:
@@ -215,22 +221,22 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     some = some if len(some) else np.arange(min(1, len(chosen)))
     pattern, order = _new_pattern(problem, members[0], own if len(some) == len(own.axis) else own.take(some))
     for raw in alike:
-        problem.choices[raw.node.name] = _finish(problem, raw, pattern, some[order])
+        problem.memo.of(CHOICES)[raw.node.name] = _finish(problem, raw, pattern, some[order])
     spend("columns", len(members), len(members) * groups.count * len(problem.devices))
 
 
 def compacted(choices: list[Options]) -> list[Options]:
     """The same columns on patterns that hold no others."""
-    families: dict[int, list[Options]] = {}
+    families: dict[Pattern, list[Options]] = {}
     for own in choices:
-        families.setdefault(id(own.pattern), []).append(own)
+        families.setdefault(own.pattern, []).append(own)
     patterns = {}
-    for number, alike in families.items():
+    for pattern, alike in families.items():
         columns = np.unique(np.concatenate([own.columns for own in alike]))
-        patterns[number] = (columns, np.unique(alike[0].pattern.place_of[columns]), alike[0].pattern.keep(columns))
+        patterns[pattern] = (columns, np.unique(pattern.place_of[columns]), pattern.keep(columns))
     found = []
     for own in choices:
-        columns, places, pattern = patterns[id(own.pattern)]
+        columns, places, pattern = patterns[own.pattern]
         found.append(replace(own, pattern=pattern, columns=np.searchsorted(columns, own.columns),
                              places=np.searchsorted(places, own.places)))
     return found
@@ -240,7 +246,7 @@ def fits(problem: Problem, node: Node, split: Split) -> bool:
     """Whether every piece of a split is known to fit its device by itself, or is no candidate's piece and so not known."""
     ask_all(problem)
     for p in split.pieces:
-        quote = problem.quotes.get((node.name, p.device))
+        quote = problem.memo.of(QUOTES).get((node.name, p.device))
         if quote is None:
             return False
         index, costs = quote
@@ -296,7 +302,7 @@ def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
     alone, fused, energy = np.zeros((3, groups.count, len(problem.devices)))
     used, legal = np.zeros((groups.count, len(at))), np.ones(groups.count, dtype=np.bool_)
     for device, columns, on, shares in groups.pieces:
-        quote = problem.quotes.get((node.name, device))
+        quote = problem.memo.of(QUOTES).get((node.name, device))
         if quote is None:
             legal[columns] = False
             continue
@@ -339,8 +345,9 @@ class _Groups:
 def _grouped(problem: Problem, own: Candidates, share: Ints) -> _Groups:
     has, devices = own.has, problem.devices
     alike: dict[str, list[int]] = {}
+    twins = problem.memo.of(TWINS)
     for d in np.flatnonzero(has.any(axis=0)).tolist():
-        alike.setdefault(problem.twins.get(devices[d], devices[d]), []).append(d)
+        alike.setdefault(twins.get(devices[d], devices[d]), []).append(d)
     pieces = list[tuple[str, Ints, Ints, Ints]]()
     for device, some in alike.items():
         nth, columns = has[:, some].T.nonzero()

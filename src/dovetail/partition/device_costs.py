@@ -14,11 +14,10 @@ from dovetail.platform.device import Device, Kind, Platform
 
 
 class DeviceCosts:
-    """Costs from the devices' own models; sums of outputs of one shape, and routes, are looked up once."""
+    """Costs from the devices' own models; sums of outputs of one shape are looked up once."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[object, ...], ShareCosts | None] = {}
-        self._routes: dict[tuple[int, str, str], tuple[Platform, Rates]] = {}
 
     def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
                  device: Device) -> ShareCosts | None:
@@ -51,7 +50,4 @@ class DeviceCosts:
         return cost.transferred(sizes, *self.rates(platform, source, target))
 
     def rates(self, platform: Platform, source: str, target: str) -> Rates:
-        key = (id(platform), source, target)
-        if key not in self._routes:  # with the platform, so that its number stays its own
-            self._routes[key] = platform, cost.transfer_rates(platform, source, target)
-        return self._routes[key][1]
+        return cost.transfer_rates(platform, source, target)

@@ -64,6 +64,8 @@ GUARD = 3.0
 """How many times as long as its limit, and as the work done so far should take, a search may compute before it hurries."""
 HURRY_S = 60.0
 """More than any search has left: how much later it seems at every look once a search hurries."""
+SLOWEST, MEASURED_S = 10.0, 0.05
+"""The largest slow-down believed, and the seconds of computing from which on it is."""
 
 
 class Meter(threading.local):
@@ -72,6 +74,9 @@ class Meter(threading.local):
     seconds = 0.0
     limit_s = inf
     begun_s = 0.0
+    """When the count began, in seconds of computing."""
+    asked_s = 0.0
+    """The same by the clock."""
     hurried = False
 
     def note(self) -> str:
@@ -110,6 +115,12 @@ def worked() -> float:
     return METER.seconds
 
 
+def slowdown() -> float:
+    """Seconds by the clock that a second of computing takes beside other load, since the count began; at least one."""
+    clock, computing = time.perf_counter() - METER.asked_s, time.thread_time() - METER.begun_s
+    return min(SLOWEST, max(1.0, clock / computing)) if METER.limit_s < inf and computing > MEASURED_S else 1.0
+
+
 def hurry() -> None:
     """Let the search end as soon as it can, as another clock than that of `worked` has struck."""
     METER.hurried = True
@@ -118,9 +129,10 @@ def hurry() -> None:
 @contextmanager
 def counted(limit_s: float) -> Iterator[Meter]:
     """Count anew: a search that may work so long, and compute `GUARD` times as long."""
-    before = (METER.seconds, METER.limit_s, METER.begun_s, METER.hurried)
+    before = (METER.seconds, METER.limit_s, METER.begun_s, METER.asked_s, METER.hurried)
     METER.seconds, METER.limit_s, METER.begun_s, METER.hurried = 0.0, limit_s, time.thread_time(), False
+    METER.asked_s = time.perf_counter()
     try:
         yield METER
     finally:
-        METER.seconds, METER.limit_s, METER.begun_s, METER.hurried = before
+        METER.seconds, METER.limit_s, METER.begun_s, METER.asked_s, METER.hurried = before

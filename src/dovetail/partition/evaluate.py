@@ -31,11 +31,14 @@ from dovetail.errors import UsageError
 from dovetail.ir import Node
 from dovetail.partition.effort import spend
 from dovetail.partition.interval.busy import added, busy_of, moved
+from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, beside, join_device, run_arms
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
+
+NODE_COSTS = Cache[Work, NodeCost](lasting=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +174,11 @@ def cost_node(problem: Problem, node: Node, split: Split, work: Work) -> NodeCos
 
     Remembered with the work, which `work_of` remembers: the same object means the same node, split and places.
     """
-    known = problem.judged.get(id(work))
-    if known is None or known[0] is not work:
-        known = problem.judged[id(work)] = (work, _cost(problem, node, split, work))
-    return known[1]
+    known = problem.memo.of(NODE_COSTS)
+    found = known.get(work)
+    if found is None:
+        found = known[work] = _cost(problem, node, split, work)
+    return found
 
 
 def _cost(problem: Problem, node: Node, split: Split, work: Work) -> NodeCost:

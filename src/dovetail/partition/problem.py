@@ -1,38 +1,28 @@
-"""The question a partitioner answers: a graph, a platform, costs, a goal and its limits; prices are remembered here."""
+"""The question a partitioner answers: a graph, a platform, costs, a goal and its limits."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf, isfinite
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.cost import transfer_seconds
+from dovetail import values
+from dovetail.cost import transfer_seconds, transferred
 from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.hardware.shares import Floats, Ints
+from dovetail.hardware.shares import Floats
 from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
 from dovetail.partition.boards.relaxation import Pool, Share
 from dovetail.partition.cost_model import CostModel, Rates, SteadyLinks
 from dovetail.partition.effort import spend
+from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.parallel.branches import Block, blocks, contiguous
-from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Split
+from dovetail.partition.plan import Assignment, Goal, Mode, Piece, Split
 from dovetail.partition.tables.regions import share_regions
 from dovetail.platform.device import Kind, Platform
-from dovetail.values import dataclass
-
-if TYPE_CHECKING:
-    from dovetail.partition.columns import Options, Pattern
-    from dovetail.partition.evaluate import Evaluation
-    from dovetail.partition.exact.tree import Tree
-    from dovetail.partition.parallel.block_steps import BlockTimes
-    from dovetail.partition.tables.lazy import Later
-    from dovetail.partition.tables.quotes import Menu
-    from dovetail.partition.tables.transfers import Common
-    from dovetail.partition.work import Work
 
 TOLERANCE = 1e-9
 """Relative slack of limits, for the rounding of sums."""
@@ -42,13 +32,27 @@ PARTIAL_BYTES = 4
 """Partial sums travel as int32."""
 
 
-SLOWEST, MEASURED_S = 10.0, 0.05
-"""The largest slow-down believed, and the seconds of computing from which on it is."""
+Shares = dict[tuple[int, int], "PieceCost"]
+PIECES = Cache[tuple[str, Axis | None, str], Shares | None](lasting=True)
+"""By node, axis and device the prices of its shares; None where the device cannot run it."""
+SUMS = Cache[tuple[int | str, str, int], "PieceCost | None"](lasting=True)
+"""By sort of node, device and number of parts."""
+ROUTES = Cache[tuple[str, str], tuple[str, ...]](lasting=True)
+RATES = Cache[tuple[str, str], tuple[Rates, ...] | None](lasting=True)
+SORTS = Cache[object, int](lasting=True)
+GEOMETRIES = Cache[object, int](lasting=True)
+EXTENTS = Cache[int, Mapping[Axis, int]](lasting=True)
+REGIONS = Cache[tuple[int, Axis | None, int, int], tuple[tuple[Region, ...], Region]](lasting=True)
+Quote = tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts]
+QUOTES = Cache[tuple[str, str], Quote | None]()
+"""By node and device the prices of all its candidate shares (see `tables.quotes`)."""
+TWINS = Cache[str, str]()
+"""Devices that another one, asked instead, has the same prices as."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
-    """Everything `evaluate` and the solvers need; the fields from `pieces` on remember what was once computed.
+    """Everything `evaluate` and the solvers need to know; what they found out is kept in `memo`.
 
     The nodes of `graph` are put in an order that keeps the blocks of its branches together.
     """
@@ -68,115 +72,73 @@ class Problem:
     """The FPGAs that those of the platform stand for, with the budgets of all of them together."""
     more: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
     """Splits of nodes to choose from besides the candidates (see `candidates`)."""
-    pieces: dict[tuple[str, Axis | None, str], dict[tuple[int, int], PieceCost] | None] = field(
-        default_factory=dict, repr=False, compare=False)
-    sums: dict[tuple[int | str, str, int], PieceCost | None] = field(default_factory=dict, repr=False, compare=False)
-    entries: dict[int, tuple[ShareCosts, PieceCost]] = field(default_factory=dict, repr=False, compare=False)
-    routes: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, repr=False, compare=False)
-    rates: dict[tuple[str, str], tuple[Rates, ...] | None] = field(default_factory=dict, repr=False, compare=False)
-    sorts: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
-    geometries: dict[object, int] = field(default_factory=dict, repr=False, compare=False)
-    extents: dict[int, Mapping[Axis, int]] = field(default_factory=dict, repr=False, compare=False)
-    order: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    regions: dict[tuple[int, Axis | None, int, int], tuple[tuple[Region, ...], Region]] = field(
-        default_factory=dict, repr=False, compare=False)
-    moved: dict[tuple[str, str, int], tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
-    menus: dict[tuple[object, ...], Menu] = field(default_factory=dict, repr=False, compare=False)
-    patterns: dict[tuple[object, ...], Pattern] = field(default_factory=dict, repr=False, compare=False)
-    common: dict[tuple[object, ...], Common] = field(default_factory=dict, repr=False, compare=False)
-    distinct: dict[tuple[int, int, int], tuple[Ints, Ints]] = field(default_factory=dict, repr=False, compare=False)
-    quotes: dict[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
-        default_factory=dict, repr=False, compare=False)
-    lent: Mapping[tuple[str, str], tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts] | None] = field(
-        default_factory=dict, repr=False, compare=False)
-    """Quotes of another problem about the same nodes and devices, where it has asked for them already."""
-    groups: list[tuple[tuple[str, ...], ...]] = field(default_factory=list, repr=False, compare=False)
-    least: dict[int, tuple[Options, Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
-    timed: dict[tuple[object, ...], tuple[Floats, Later]] = field(default_factory=dict, repr=False, compare=False)
-    blocks_timed: dict[tuple[int, int], BlockTimes] = field(default_factory=dict, repr=False, compare=False)
-    """By the first node of a block, and how many there are with its join."""
-    works: dict[tuple[object, ...], Work] = field(default_factory=dict, repr=False, compare=False)
-    judged: dict[int, tuple[Work, NodeCost]] = field(default_factory=dict, repr=False, compare=False)
-    checked: set[tuple[str, Split]] = field(default_factory=set, repr=False, compare=False)
-    twins: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """Devices that another one, asked instead, has the same prices as."""
-    seen: dict[tuple[object, ...], tuple[Assignment, Evaluation]] = field(default_factory=dict, repr=False, compare=False)
     off_grid: bool = field(default=False, compare=False)
     """Whether plans may be cut where no candidate is."""
-    loose: list[Assignment] = field(default_factory=list, repr=False, compare=False)
-    """Plans met that are cut where no candidate is."""
-    pools: list[Problem] = field(default_factory=list, repr=False, compare=False)
-    trees: list[Tree] = field(default_factory=list, repr=False, compare=False)
-    choices: dict[str, Options] = field(default_factory=dict, repr=False, compare=False)
-    around: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
-    begun: tuple[float, float] = field(default_factory=lambda: (time.perf_counter(), time.thread_time()), repr=False,
-                                       compare=False)
-    """When the question was asked, by the clock and in seconds of computing."""
-    devices: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    idle_power_w: float = field(init=False, repr=False, compare=False)
-    """Every device of the platform is powered for as long as a frame takes."""
-    streaming: frozenset[str] = field(init=False, repr=False, compare=False)
-    """Devices that pass pixels on as they come and keep no tensor."""
-    budgets: tuple[tuple[str, str, float], ...] = field(init=False, repr=False, compare=False)
-    """(device, resource, limit) of every limited resource."""
-    shares: tuple[Share, ...] = field(init=False, repr=False, compare=False)
-    """The limited resources that all nodes together may not exceed; those of a pool are added up."""
+    """Blocks whose arms may run at once; None stands for all of the graph's."""
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "devices", tuple(d.name for d in self.platform.devices))
-        object.__setattr__(self, "idle_power_w", self.pool.idle_power_w if self.pool is not None else sum(
-            d.idle_power_w for d in self.platform.devices))
-        object.__setattr__(self, "streaming", frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA))
-        object.__setattr__(self, "budgets", tuple(
-            (d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items()))
-        object.__setattr__(self, "shares", self._shares() if self.shared_budget else ())
         if self.forks is None:
             found = blocks(self.graph)
             ordered = contiguous(self.graph, found)
             object.__setattr__(self, "forks", found if ordered is self.graph else blocks(ordered))
             object.__setattr__(self, "graph", ordered)
-        self.order.update({n.name: k for k, n in enumerate(self.graph.nodes)})
-        known = self.order
         for name in self.fixed:
-            if name not in known:
-                raise UsageError(f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(known))}")
+            if name not in self.order:
+                raise UsageError(
+                    f"fixed assignment: the model has no node {name}; its nodes are {', '.join(sorted(self.order))}")
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(d.name for d in self.platform.devices)
+
+    @cached_property
+    def order(self) -> Mapping[str, int]:
+        """The position of every node."""
+        return {n.name: k for k, n in enumerate(self.graph.nodes)}
+
+    @cached_property
+    def idle_power_w(self) -> float:
+        """Every device of the platform is powered for as long as a frame takes."""
+        return self.pool.idle_power_w if self.pool is not None else sum(d.idle_power_w for d in self.platform.devices)
+
+    @cached_property
+    def streaming(self) -> frozenset[str]:
+        """Devices that pass pixels on as they come and keep no tensor."""
+        return frozenset(d.name for d in self.platform.devices if d.kind is Kind.FPGA)
+
+    @cached_property
+    def budgets(self) -> tuple[tuple[str, str, float], ...]:
+        """(device, resource, limit) of every limited resource."""
+        return tuple((d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items())
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        """The limited resources that all nodes together may not exceed; those of a pool are added up."""
+        return self._shares() if self.shared_budget else ()
 
     def offering(self, more: Mapping[str, tuple[Split, ...]]) -> Problem:
         """The same question with further splits to choose from."""
-        return self._anew(self.fixed, more)
+        return replace(self, more=more, memo=self.memo.lasting())
 
     def pinned(self, fixed: Assignment) -> Problem:
         """The same question with these nodes fixed and no others."""
-        return self._anew(fixed, {})
-
-    def _anew(self, fixed: Assignment, more: Mapping[str, tuple[Split, ...]]) -> Problem:
-        """Nothing is remembered that depends on which splits there are to choose from."""
-        return Problem(self.graph, self.platform, self.costs, self.goal, self.mode, self.shared_budget, self.max_latency_s,
-                       self.max_energy_j, self.max_interval_s, fixed, self.pool, more, pieces=self.pieces, sums=self.sums,
-                       routes=self.routes, rates=self.rates, sorts=self.sorts, geometries=self.geometries, extents=self.extents,
-                       regions=self.regions, moved=self.moved, works=self.works, judged=self.judged, checked=self.checked,
-                       forks=self.forks, begun=self.begun)
-
-    @property
-    def slowdown(self) -> float:
-        """Seconds by the clock that a second of computing takes beside what else the machine does, so far; at least one."""
-        clock, computing = time.perf_counter() - self.begun[0], time.thread_time() - self.begun[1]
-        return min(SLOWEST, max(1.0, clock / computing)) if computing > MEASURED_S else 1.0
+        return replace(self, fixed=fixed, more={}, memo=self.memo.lasting())
 
     @property
     def blocks(self) -> tuple[Block, ...]:
         """Blocks whose arms may run at once, larger ones first where one holds another; none in sequential mode."""
         return (self.forks or ()) if self.mode is Mode.CONCURRENT else ()
 
-    @property
+    @cached_property
     def blocks_around(self) -> Mapping[str, tuple[int, ...]]:
         """Of every node, which of the `blocks` it is in or joins; those without are missing."""
-        if not self.around and self.blocks:
-            for i, block in enumerate(self.blocks):
-                for n in block.around:
-                    self.around[n.name] = (*self.around.get(n.name, ()), i)
-        return self.around
+        found: dict[str, tuple[int, ...]] = {}
+        for i, block in enumerate(self.blocks):
+            for n in block.around:
+                found[n.name] = (*found.get(n.name, ()), i)
+        return found
 
     @property
     def packet_bytes(self) -> int:
@@ -200,6 +162,10 @@ class Problem:
 
     def transfer(self, source: str, target: str, sizes_bytes: Floats) -> tuple[Floats, Floats]:
         """Seconds and joules of transfers; from a device to itself they go over the host, there and back."""
+        hops = self.hops(source, target)
+        if hops is not None:
+            found = [transferred(sizes_bytes, *rates) for rates in hops]
+            return found[0] if len(found) == 1 else (found[0][0] + found[1][0], found[0][1] + found[1][1])
         if source != target:
             return self.costs.transfer_costs(self.platform, source, target, sizes_bytes)
         out_s, out_j = self.costs.transfer_costs(self.platform, source, self.platform.host, sizes_bytes)
@@ -226,12 +192,13 @@ class Problem:
 
     def hops(self, source: str, target: str) -> tuple[Rates, ...] | None:
         """Rates of a transfer, one or, from a device to itself, there and back; None where the model has none."""
-        if (source, target) not in self.rates:
+        known = self.memo.of(RATES)
+        if (source, target) not in known:
             host, costs = self.platform.host, self.costs
             ways = [(source, target)] if source != target else [(source, host), (host, target)]
-            self.rates[source, target] = tuple(costs.rates(self.platform, *way) for way in ways) if isinstance(
+            known[source, target] = tuple(costs.rates(self.platform, *way) for way in ways) if isinstance(
                 costs, SteadyLinks) else None
-        return self.rates[source, target]
+        return known[source, target]
 
     def lanes(self, source: str, target: str) -> tuple[str, ...]:
         """What a transfer occupies: of every link on its way one direction (`pcie:cpu>fpga`), or both if it is half duplex.
@@ -241,14 +208,15 @@ class Problem:
         if source == target:
             return tuple(dict.fromkeys((*self.lanes(source, self.platform.host), *self.lanes(self.platform.host, target)))) \
                 if source != self.platform.host else ()
-        if (source, target) not in self.routes:
+        known = self.memo.of(ROUTES)
+        if (source, target) not in known:
             at, found = source, []
             for link in self.platform.route(source, target):
                 onto = link.ends[1] if link.ends[0] == at else link.ends[0]
                 found.append(f"{link.name}:{at}>{onto}" if link.full_duplex else f"{link.name}:{'-'.join(link.ends)}")
                 at = onto
-            self.routes[source, target] = tuple(found)
-        return self.routes[source, target]
+            known[source, target] = tuple(found)
+        return known[source, target]
 
     def duplex(self, source: str, target: str) -> bool:
         """Whether a transfer leaves the other direction of all its links free."""
@@ -260,7 +228,7 @@ class Problem:
                 Goal.THROUGHPUT: interval_s}[self.goal]
 
 
-@dataclass(frozen=True, slots=True)
+@values.dataclass(frozen=True, slots=True)
 class PieceCost:
     """One entry of a ShareCosts."""
 
@@ -284,19 +252,19 @@ def entry(costs: ShareCosts, i: int) -> PieceCost:
 def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
                  intervals: Sequence[tuple[int, int]]) -> dict[tuple[int, int], PieceCost] | None:
     """Costs of the given shares (and all asked before) on one device, in one vectorised question; None if it cannot."""
-    device = problem.twins.get(device, device)
+    device = problem.memo.of(TWINS).get(device, device)
     key = (node.name, axis, device)
-    known = problem.pieces.get(key, {})
+    priced = problem.memo.of(PIECES)
+    known = priced.setdefault(key, {})
     if known is None:
         return None
-    problem.pieces[key] = known
     missing = [i for i in sorted(set(intervals)) if i not in known and not _quoted(problem, node, axis, device, i, known)]
     if missing:
         starts, stops = (np.array([i[side] for i in missing], dtype=np.int64) for side in (0, 1))
         found = problem.costs.costs_of(problem.graph, node, axis, starts, stops, problem.platform.device(device))
         spend("shares", 1, len(missing))
         if found is None:
-            problem.pieces[key] = None
+            priced[key] = None
             return None
         known.update({interval: entry(found, i) for i, interval in enumerate(missing) if np.isfinite(found.alone_s[i])})
     return known
@@ -305,7 +273,7 @@ def price_pieces(problem: Problem, node: Node, axis: Axis | None, device: str,
 def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interval: tuple[int, int],
             known: dict[tuple[int, int], PieceCost]) -> bool:
     """Take a price from those asked for all columns at once; they are exact where they fit the device."""
-    quote = problem.quotes.get((node.name, device))
+    quote = problem.memo.of(QUOTES).get((node.name, device))
     if quote is None:
         return False
     index, costs = quote
@@ -321,8 +289,8 @@ def _quoted(problem: Problem, node: Node, axis: Axis | None, device: str, interv
 
 def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> PieceCost:
     """Cost of one piece; UnsupportedError where the device cannot run it."""
-    own, interval = problem.twins.get(piece.device, piece.device), (piece.start, piece.stop)
-    known = problem.pieces.setdefault((node.name, axis, own), {})
+    own, interval = problem.memo.of(TWINS).get(piece.device, piece.device), (piece.start, piece.stop)
+    known = problem.memo.of(PIECES).setdefault((node.name, axis, own), {})
     if known is not None and (interval in known or _quoted(problem, node, axis, own, interval, known)):
         return known[interval]
     known = price_pieces(problem, node, axis, own, [interval])
@@ -335,52 +303,53 @@ def price(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> Piec
 
 def price_reduce(problem: Problem, node: Node, parts: int, device: str) -> PieceCost | None:
     """Cost of adding `parts` partial sums on a device, None where it cannot; alike nodes cost alike where devices go by shape."""
-    own = problem.platform.device(problem.twins.get(device, device))
+    own = problem.platform.device(problem.memo.of(TWINS).get(device, device))
     key = (sort_of(problem, node) if problem.costs.by_shape(own) else node.name, own.name, parts)
-    if key not in problem.sums:
+    known = problem.memo.of(SUMS)
+    if key not in known:
         found = problem.costs.reduce_costs(problem.graph, node, parts, own)
-        known = problem.entries.get(id(found))  # models that know equal sums give them the same answer
-        if found is not None and (known is None or known[0] is not found):
-            known = problem.entries[id(found)] = found, entry(found, 0)
-        problem.sums[key] = None if known is None else known[1]
-    return problem.sums[key]
+        known[key] = None if found is None else entry(found, 0)
+    return known[key]
 
 
 def piece_regions(problem: Problem, node: Node, axis: Axis | None, start: int, stop: int) -> tuple[tuple[Region, ...], Region]:
     """What a piece reads of each input and which part of the output it computes."""
     key = (sort_of(problem, node), axis, start, stop)
-    if key not in problem.regions:
+    known = problem.memo.of(REGIONS)
+    if key not in known:
         shapes = problem.graph.input_shapes(node)
         if axis is None:
-            problem.regions[key] = tuple(whole(s) for s in shapes), whole(problem.graph.shape(node.output))
+            known[key] = tuple(whole(s) for s in shapes), whole(problem.graph.shape(node.output))
         else:
-            problem.regions[key] = share_regions(node.op, axis, start, stop, shapes, problem.graph.shape(node.output))
-    return problem.regions[key]
+            known[key] = share_regions(node.op, axis, start, stop, shapes, problem.graph.shape(node.output))
+    return known[key]
 
 
 def axes_of(problem: Problem, node: Node) -> Mapping[Axis, int]:
     """The axes along which a node can be divided, and how many units each has."""
-    sort = sort_of(problem, node)
-    if sort not in problem.extents:
+    sort, known = sort_of(problem, node), problem.memo.of(EXTENTS)
+    if sort not in known:
         shapes = problem.graph.input_shapes(node)
-        problem.extents[sort] = {a: node.op.extent(a, shapes) for a in node.op.axes(shapes)}
-    return problem.extents[sort]
+        known[sort] = {a: node.op.extent(a, shapes) for a in node.op.axes(shapes)}
+    return known[sort]
 
 
 def shape_of(problem: Problem, node: Node) -> int:
     """A number that nodes share whose shares read and make the same regions: activations, which cut nothing, left aside."""
-    found = problem.geometries.get(node.name)
+    known = problem.memo.of(GEOMETRIES)
+    found = known.get(node.name)
     if found is None:
         op, shapes = node.op, problem.graph.input_shapes(node)
         plain = replace(op, clamp=None) if isinstance(op, Conv) and op.clamp is not None else op
-        found = problem.geometries[node.name] = problem.geometries.setdefault((plain, shapes), len(problem.geometries))
+        found = known[node.name] = known.setdefault((plain, shapes), len(known))
     return found
 
 
 def sort_of(problem: Problem, node: Node) -> int:
     """A number that nodes of the same operator and shapes share, found by name: hashing an operator is slow."""
-    found = problem.sorts.get(node.name)
+    known = problem.memo.of(SORTS)
+    found = known.get(node.name)
     if found is None:
         alike = (node.op, problem.graph.input_shapes(node))
-        found = problem.sorts[node.name] = problem.sorts.setdefault(alike, len(problem.sorts))
+        found = known[node.name] = known.setdefault(alike, len(known))
     return found

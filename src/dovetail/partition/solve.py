@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from math import inf
@@ -10,7 +10,7 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.boards.solver import crowded, of_boards, over_boards, pooled_problem
-from dovetail.partition.columns import options
+from dovetail.partition.columns import CHOICES, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.effort import counted, worked
@@ -30,7 +30,7 @@ from dovetail.partition.exact.elimination import Ranking, rank
 from dovetail.partition.exact.finer import finer_splits, worth_finer
 from dovetail.partition.exact.refine import SHOWN, refine, refined_note
 from dovetail.partition.exact.solver import Answer
-from dovetail.partition.exact.tree import Tree, relaxed_tree, tree_of
+from dovetail.partition.exact.tree import TREES, Tree, relaxed_tree, tree_of
 from dovetail.partition.explain.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
 from dovetail.partition.explain.bound_notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note, many_ways_note
 from dovetail.partition.explain.infeasibility import INTERVAL, missed
@@ -46,6 +46,7 @@ from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over
 from dovetail.partition.shared_kernels import kernels_note
+from dovetail.partition.tables.timing import TIMED
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
 
@@ -82,7 +83,8 @@ def exact(problem: Problem, known: Known, deadline: float, tolerance: float = 0.
     plans = [(a, e) for a in found.answer.assignments if (e := evaluate(problem, a)).feasible]
     closer, others = by_device(problem, [*known, *plans], deadline, tolerance)
     lower, notes = max((found.answer.lower_bound, notes), (closer.lower_bound, others), key=lambda pair: pair[0])
-    return replace(closer, assignments=(*found.answer.assignments, *closer.assignments), lower_bound=lower), notes
+    return replace(closer, assignments=(*found.answer.assignments, *closer.assignments), lower_bound=lower,
+                   off_grid=found.answer.off_grid), notes
 
 
 def _interval(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
@@ -90,14 +92,17 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
     if problem.mode is Mode.SEQUENTIAL:
         return exact(replace(problem, goal=Goal.LATENCY), known, deadline, tolerance)
     first: tuple[Assignment, ...] = ()
+    loose: tuple[Assignment, ...] = ()
     fast, now = replace(problem, goal=Goal.LATENCY), worked()
     if not known:  # any plan within the limits, or the reason why there is none
-        first = exact(fast, known, deadline, tolerance)[0].assignments
+        begin, _ = exact(fast, known, deadline, tolerance)
+        first, loose = begin.assignments, begin.off_grid
     elif len(problem.graph.nodes) <= FAST_NODES and pooled_problem(fast) is not None:
         # Of boards that are alike, which nodes are on which is best known of fast plans.
-        first = exact(fast, known, now + FAST_SHARE * (deadline - now), FAST_GAP)[0].assignments
+        begin, _ = exact(fast, known, now + FAST_SHARE * (deadline - now), FAST_GAP)
+        first, loose = begin.assignments, begin.off_grid
     judged = [(e.interval_s, i) for i, a in enumerate(first) if (e := evaluate(problem, a)).feasible]
-    others = [e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in problem.loose)] if e.feasible]
+    others = [e.interval_s for e in [*(e for _, e in known), *(evaluate(problem, a) for a in loose)] if e.feasible]
     ceiling = min([*others, *(interval for interval, _ in judged)], default=inf)
     choices = choices_of(problem)
     begun = first[min(judged)[1]] if judged else None
@@ -111,7 +116,7 @@ def _interval(problem: Problem, known: Known, deadline: float, tolerance: float)
         answer = replace(answer, lower_bound=min(answer.lower_bound, eased.lower_bound))
     wide = () if kept is not None else whole_beam(problem)
     note = f"{ONE_INPUT}; {TOO_WIDE}" if kept is None else bound_note(problem, left, kept)
-    return replace(answer, assignments=(*first, *answer.assignments, *wide)), (note,)
+    return replace(answer, assignments=(*first, *answer.assignments, *wide), off_grid=loose), (note,)
 
 
 def _eased(problem: Problem) -> Problem:
@@ -143,7 +148,7 @@ def _geometric(module: str, name: str) -> Callable[..., tuple[Answer, tuple[str,
     """A geometric programming solver, which has no bound of its own; imported when asked for, as its packages are large."""
     def run(problem: Problem, known: Known, deadline: float) -> tuple[Answer, tuple[str, ...]]:
         choose: Callable[[Problem, float], tuple[tuple[Assignment, ...], tuple[str, ...]]] = getattr(
-            import_module(f"dovetail.partition.{module}"), name)
+            import_module(f"dovetail.partition.geometric.{module}"), name)
         bounded, notes = _heuristic(lambda _: None)(problem, known, deadline)
         found, own = choose(problem, deadline)
         return replace(bounded, assignments=found), (*notes, *own)
@@ -170,10 +175,10 @@ SOLVERS: dict[str, Callable[[Problem, Known, float], tuple[Answer, tuple[str, ..
     "balanced": _heuristic(balanced),
     "random": _heuristic(chance),
     "single": _heuristic(best_single),
-    "gp": _or_baseline(_geometric("gp", "gp")),
-    "gp-paper": _geometric("gp_paper_plan", "gp_paper"),
-    "gp-paper-one-by-one": _geometric("gp_paper_plan", "gp_paper_one_by_one"),
-    "gp-paper-constant-power": _geometric("gp_paper_plan", "gp_paper_constant_power"),
+    "gp": _or_baseline(_geometric("solver", "gp")),
+    "gp-paper": _geometric("paper_plan", "gp_paper"),
+    "gp-paper-one-by-one": _geometric("paper_plan", "gp_paper_one_by_one"),
+    "gp-paper-constant-power": _geometric("paper_plan", "gp_paper_constant_power"),
 }
 
 
@@ -236,7 +241,7 @@ def _planned(problem: Problem, graph: Graph, solver: str, time_limit_s: float, t
     values = objectives(problem, {name: e for name, (_, e) in judged.items()})
     grid, on_grid = assignment, best.objective
     if problem.off_grid and solver == "exact":
-        assignment, best = _off_grid(problem, assignment, best, time_limit_s if explained else 0.0)
+        assignment, best = _off_grid(problem, assignment, best, answer.off_grid, time_limit_s if explained else 0.0)
     lower = hold_over(problem, f"solver {solver}", answer.lower_bound, [*legal, (assignment, best)], worked() + time_limit_s)
     if lower < answer.lower_bound:
         answer, notes = replace(answer, lower_bound=lower), (*notes, many_ways_note(problem))
@@ -256,16 +261,17 @@ def _planned(problem: Problem, graph: Graph, solver: str, time_limit_s: float, t
         elsewhere = _others(problem, assignment, best) if rivals and timely and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
-    problem.timed.clear()  # it leads back to the problem, which would be left for the collector
+    problem.memo.of(TIMED).clear()  # it leads back to the problem, which would be left for the collector
     found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
     beyond = max(0.0, answer.lower_bound / before - 1) if problem.off_grid and before > 0 else 0.0
     found_plan = replace(found_plan, beyond=beyond if beyond >= SHOWN else 0.0)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
 
-def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, limit_s: float) -> tuple[Assignment, Evaluation]:
+def _off_grid(problem: Problem, assignment: Assignment, best: Evaluation, met: Sequence[Assignment],
+              limit_s: float) -> tuple[Assignment, Evaluation]:
     """The plan with its cuts moved anywhere: one after another, then, in small networks and time, weighed against each other."""
-    for loose, judged in ((a, evaluate(problem, a)) for a in problem.loose):
+    for loose, judged in ((a, evaluate(problem, a)) for a in met):
         if judged.feasible and judged.objective < best.objective:
             assignment, best = loose, judged
     assignment, best = refine(problem, assignment, best)
@@ -298,7 +304,8 @@ def _deadline(limit_s: float, nodes: int, solver: str, explained: bool) -> float
 
 def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:
     """Which limit on latency or energy is missed, and by how much: the best without it, within all others."""
-    apart = replace(problem, goal=Goal.THROUGHPUT, max_interval_s=None, choices={}, trees=[])  # slow engines may be used in it
+    # Without the limit on the interval, slow engines may be used.
+    apart = replace(problem, goal=Goal.THROUGHPUT, max_interval_s=None, memo=problem.memo.without(CHOICES, TREES))
     for name, limit, freed in (("latency", problem.max_latency_s, replace(problem, goal=Goal.LATENCY, max_latency_s=None)),
                                ("energy", problem.max_energy_j, replace(problem, goal=Goal.ENERGY, max_energy_j=None)),
                                (INTERVAL, problem.max_interval_s, apart)):

@@ -11,9 +11,11 @@ from typing import NamedTuple
 from dovetail.errors import UsageError
 from dovetail.ir import Axis, Graph, Node, Region, intersect, region_size, whole
 from dovetail.partition.effort import spend
+from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Mode, Split
 from dovetail.partition.problem import (
     PARTIAL_BYTES,
+    TWINS,
     PieceCost,
     Problem,
     axes_of,
@@ -58,7 +60,7 @@ class Move:
     lead_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """A node's transfers in, its pieces, partial sums and final sum.
 
@@ -84,15 +86,21 @@ class Work:
         return max(first_s + cost.alone_s, arrived_s + min(cost.fused_s, cost.alone_s))
 
 
+CHECKED = Cache[tuple[str, Split], bool](lasting=True)
+MOVED = Cache[tuple[str, str, int], tuple[float, float]](lasting=True)
+WORKS = Cache[tuple[object, ...], Work](lasting=True)
+
+
 def check_split(problem: Problem, node: Node, split: Split) -> None:
     """Raise UsageError unless the pieces cover the axis exactly, once, on devices the platform has."""
     if split.axis is None and split.reducer is None and len(split.pieces) == 1:
         piece = split.pieces[0]
         if piece.start == 0 and piece.stop == 1 and piece.device in problem.devices:
             return
-    if (node.name, split) not in problem.checked:
+    known = problem.memo.of(CHECKED)
+    if (node.name, split) not in known:
         _check(problem, node, split)
-        problem.checked.add((node.name, split))
+        known[node.name, split] = True
 
 
 def _check(problem: Problem, node: Node, split: Split) -> None:
@@ -174,10 +182,10 @@ def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int
 
 def transfer_of(problem: Problem, source: str, target: str, size_bytes: int) -> tuple[float, float]:
     """Seconds and joules of one transfer; remembered, as the same few sizes move again and again."""
-    key = (source, target, size_bytes)
-    if key not in problem.moved:
-        problem.moved[key] = problem.transfer_one(source, target, size_bytes)
-    return problem.moved[key]
+    key, known = (source, target, size_bytes), problem.memo.of(MOVED)
+    if key not in known:
+        known[key] = problem.transfer_one(source, target, size_bytes)
+    return known[key]
 
 
 def packet_s(problem: Problem, source: str, target: str) -> float:
@@ -191,9 +199,10 @@ def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Pla
     Remembered: the same node in the same surroundings is met in many plans.
     """
     key = (node.name, split, *[places[t] for t in node.inputs])
-    found = problem.works.get(key)
+    known = problem.memo.of(WORKS)
+    found = known.get(key)
     if found is None:
-        found = problem.works[key] = _work(problem, node, split, places)
+        found = known[key] = _work(problem, node, split, places)
         spend("works", len(split.pieces))
     return found
 
@@ -238,8 +247,9 @@ def _work(problem: Problem, node: Node, split: Split, places: Mapping[str, Place
 
 def _ask(problem: Problem, node: Node, split: Split) -> None:
     shares: dict[str, list[tuple[int, int]]] = {}
+    twins = problem.memo.of(TWINS)
     for p in split.pieces:
-        shares.setdefault(problem.twins.get(p.device, p.device), []).append((p.start, p.stop))
+        shares.setdefault(twins.get(p.device, p.device), []).append((p.start, p.stop))
     for device, intervals in shares.items():
         if len(intervals) > 1:
             price_pieces(problem, node, split.axis, device, intervals)

@@ -71,6 +71,8 @@ class Hunt:
     pool: Pool
     plans: list[tuple[float, float]]
     found: list[Assignment] = field(default_factory=list)
+    loose: list[Assignment] = field(default_factory=list)
+    """Plans met that are cut where no candidate is."""
     bound: float = 0.0
     limits: list[Limit] = field(default_factory=list)
     fraction: float = 1.0
@@ -213,20 +215,20 @@ class Hunt:
         whole_s, tries, beyond = deadline - worked(), 0, 0.0
         for cost, assignment in offers:
             boards = frozenset(n for n, s in assignment.items() if all(d in self.pool.boards for d in s.devices))
-            late = worked() > deadline and (bool(self.problem.loose) or tries >= TRIES)
+            late = worked() > deadline and (bool(self.loose) or tries >= TRIES)
             if boards in self.poured or cost + beyond >= self.value(self.weights) * (1 - NEARLY) or late:
                 continue
             self.poured.add(boards)
             # Until one has found room, another may take as long.
             tries, now = tries + 1, worked()
-            ending = deadline if self.problem.loose else max(deadline, now + whole_s)
+            ending = deadline if self.loose else max(deadline, now + whole_s)
             found = pour(self.problem, self.pool, assignment, ending, self.worth(cost * (1 + NEARLY / 2)))
             if found is not None:
                 judged = evaluate(self.problem, found)
                 own = self.weights[0] * judged.latency_s + self.weights[1] * judged.energy_j
                 if own >= self.value(self.weights):  # what pouring added is not wholly due to this plan: others lose some too
                     beyond = ADDED * (own - cost)
-                self.problem.loose.append(found)
+                self.loose.append(found)
                 self.plans.append((judged.latency_s, judged.energy_j))
 
     def exceeded(self, known: list[Share]) -> list[Share]:
@@ -281,13 +283,13 @@ class Hunt:
 
     def move_cuts(self) -> None:
         """Move the cuts of the best plan, if it is cut between candidates: it may be near enough then."""
-        judged = [(e, a) for a in self.problem.loose if (e := evaluate(self.problem, a)).feasible]
+        judged = [(e, a) for a in self.loose if (e := evaluate(self.problem, a)).feasible]
         best = min(judged, key=lambda pair: pair[0].objective, default=None)
         if best is None or best[0].objective > self.goal:
             return
         plan, found = refine(self.problem, best[1], best[0])
         if found.objective < self.goal:
-            self.problem.loose.append(plan)
+            self.loose.append(plan)
             self.plans.append((found.latency_s, found.energy_j))
 
     def nearer(self, found: Filled, deadline: float) -> None:
@@ -316,7 +318,7 @@ class Hunt:
         for plan, judged in filter(None, found):
             if self.problem.score(judged.latency_s, judged.energy_j) * (1 - ASTRAY) > self.bound:
                 plan, judged = homeward(self.problem, plan, judged)
-            self.problem.loose.append(plan)
+            self.loose.append(plan)
             self.plans.append((judged.latency_s, judged.energy_j))
         return any(found)
 

@@ -27,9 +27,10 @@ from dovetail.partition.exact.labels import Search
 from dovetail.partition.exact.separate_bound import strike_dear
 from dovetail.partition.exact.solver import Answer, mixture_of, solve_network
 from dovetail.partition.exact.tree import Tree, relaxed_tree
+from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.plan import Goal
-from dovetail.partition.problem import Problem
-from dovetail.partition.tables.quotes import priced_alike
+from dovetail.partition.problem import QUOTES, Problem
+from dovetail.partition.tables.quotes import LENT, priced_alike
 from dovetail.platform.device import Kind
 
 ROUNDS = 24
@@ -64,20 +65,23 @@ CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
 Build = Callable[[Problem, Tree, list[Options]], Network]
+POOLED = Cache[tuple[str, ...], Problem]()
 
 
 def pooled_problem(problem: Problem) -> Problem | None:
     """The problem over the pool of its platform's FPGAs, if it has one and they cost the same."""
     if problem.goal is Goal.THROUGHPUT or problem.fixed or problem.pool is not None or problem.max_interval_s is not None:
         return None
-    if not problem.pools:
+    known = problem.memo.of(POOLED)
+    if problem.devices not in known:
         found = pool_of(problem.platform)
         if found is None or not priced_alike(problem, found[1].boards):
             return None
-        problem.pools.append(replace(problem, pool=found[1]) if not found[1].many else Problem(
-            problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks,
-            lent=problem.quotes))
-    return replace(problem.pools[0], goal=problem.goal, shared_budget=problem.shared_budget,
+        memo = Memo()
+        memo.of(LENT).update(problem.memo.of(QUOTES))
+        known[problem.devices] = replace(problem, pool=found[1]) if not found[1].many else Problem(
+            problem.graph, found[0], problem.costs, problem.goal, problem.mode, pool=found[1], forks=problem.forks, memo=memo)
+    return replace(known[problem.devices], goal=problem.goal, shared_budget=problem.shared_budget,
                    max_latency_s=problem.max_latency_s, max_energy_j=problem.max_energy_j)
 
 
@@ -129,7 +133,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     # Where they are many, plans must still be lifted when the search ends.
     ending = deadline - (LIFTING if many else 0.0) * whole_s
     filled = _filled(hunt, tree, ranking, choices, ending, max(tolerance, MET), build)
-    late = many and bool(hunt.found or problem.loose) and worked() > ending
+    late = many and bool(hunt.found or hunt.loose) and worked() > ending
     if hunt.merged and not hunt.close(ASTRAY[late]):  # plans of the pool found no room on the boards: curves tell why
         filled, ending = False, ending + (ROUNDED * hunt.late_s if late else 0.0)
         late = False
@@ -143,7 +147,8 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         hunt.pour([(0.0, a) for a in found.assignments[-1:]], worked() + seconds)
     now = worked()  # boards one by one take as long as the pool at least, before they tell anything
     close = many or filled or hunt.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
-    return Found(Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices), hunt.left, hunt.kept, close)
+    answer = Answer(tuple(hunt.found), hunt.bound, prices=ranking.prices, off_grid=tuple(hunt.loose))
+    return Found(answer, hunt.left, hunt.kept, close)
 
 
 def _filled(hunt: Hunt, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,

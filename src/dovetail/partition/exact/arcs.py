@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, onward, priced_costs
-from dovetail.partition.effort import spend
+from dovetail.partition.effort import slowdown, spend
 from dovetail.partition.exact.labels import SLACK, Found
 from dovetail.partition.linear_programs import cheapest_walk
 
@@ -67,7 +67,7 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
     scale = cutoff if level else abs(priced.bound)
-    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level, net.problem.slowdown,
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level, slowdown(),
                           least / scale if level else 0.0)
     if found.impossible:
         return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)

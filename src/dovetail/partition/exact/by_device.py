@@ -15,11 +15,12 @@ from dovetail.partition.exact.energy_delay import Point
 from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.exact.separate_bound import strike_dear
 from dovetail.partition.exact.solver import Answer, solve_network
-from dovetail.partition.exact.tree import Tree, relaxed_tree, tree_of
+from dovetail.partition.exact.tree import TREES, Tree, relaxed_tree, tree_of
 from dovetail.partition.explain.baselines import beam
 from dovetail.partition.explain.bound_notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note, many_ways_note
 from dovetail.partition.explain.infeasibility import no_column, no_plan
 from dovetail.partition.interval.limits import paced
+from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.block_steps import jumps, left_out
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
@@ -46,6 +47,7 @@ BEAM = 16
 
 Known = list[tuple[Assignment, Evaluation]]
 """Legal plans met before, with their judgement."""
+JUDGED = Cache[tuple[object, ...], Evaluation]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def _searched(problem: Problem, known: Known, deadline: float, tolerance: float)
     choices = choices_of(problem)
     plans = points_of(known)
     best = best_of(problem, plans)
-    if problem.trees or best is None:
+    if problem.memo.of(TREES) or best is None:
         tree = tree_of(problem)
     else:
         # One plan, one tree: what is too dear even without transfers need not be in it.
@@ -155,11 +157,11 @@ def choices_of(problem: Problem) -> list[Options]:
 
 def judge(problem: Problem, found: Assignment) -> Evaluation:
     """`evaluate` of what a search found, which nobody changes; remembered, as it is asked for again when the plan is chosen."""
-    key = (id(found), problem.goal, problem.max_interval_s)  # searches for other goals remember in the same place
-    known = problem.seen.get(key)
-    if known is None or known[0] is not found:
-        known = problem.seen[key] = (found, evaluate(problem, found))
-    return known[1]
+    # Searches for other goals remember in the same place.
+    key, known = (problem.goal, problem.max_interval_s, *[found[n.name] for n in problem.graph.nodes]), problem.memo.of(JUDGED)
+    if key not in known:
+        known[key] = evaluate(problem, found)
+    return known[key]
 
 
 def points_of(known: Known) -> list[Point]:

@@ -15,7 +15,7 @@ from dovetail.partition.columns import Options, options
 from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.energy_delay import Point
 from dovetail.partition.exact.separate_bound import least_costs
-from dovetail.partition.exact.tree import relaxed_tree
+from dovetail.partition.exact.tree import TREES, relaxed_tree
 from dovetail.partition.parallel.block_steps import left_out, whole_columns
 from dovetail.partition.parallel.branches import Block
 from dovetail.partition.problem import Problem
@@ -38,7 +38,7 @@ def _bound(problem: Problem, at_once: Block | None, best: Point | None, deadline
     every = [options(problem, n) for n in problem.graph.nodes]
     choices = [c.keep(np.array(sorted(whole_columns(c).values()))) if c.node.name in whole else c for c in every]
     loose = _loose(problem)
-    plain = replace(problem, forks=tuple(b for b in problem.blocks if b not in loose), around={}, trees=[])
+    plain = replace(problem, forks=tuple(b for b in problem.blocks if b not in loose), memo=problem.memo.without(TREES))
     tree, own = relaxed_tree(plain, choices), {c.node.name: c for c in choices}
     parts = [_parts(problem, block, own) for block in loose]
     around = {n.name for block in loose for n in block.around}

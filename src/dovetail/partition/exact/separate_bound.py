@@ -13,6 +13,7 @@ import numpy as np
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.columns import Options
 from dovetail.partition.exact.price_search import Reply, maximise_bound
+from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.work import transfer_of
@@ -21,14 +22,15 @@ MARGIN = 1e-9
 """Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
 CLOSE = 1e-4
 """What the price search may leave."""
+LEAST = Cache[Options, tuple[Floats, Floats]]()
 
 
 def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
     """Seconds that each column takes at least, wherever the inputs lie, without the way home, and joules without idling."""
-    known = problem.least.get(id(own))
-    if known is None or known[0] is not own:
-        known = problem.least[id(own)] = (own, *_least(problem, own))
-    return known[1], known[2]
+    known = problem.memo.of(LEAST)
+    if own not in known:
+        known[own] = _least(problem, own)
+    return known[own]
 
 
 def _least(problem: Problem, own: Options) -> tuple[Floats, Floats]:

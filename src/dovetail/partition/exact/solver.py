@@ -69,6 +69,8 @@ class Answer:
     lower_bound: float
     proven_infeasible: bool = False
     prices: Mapping[str, float] = field(default_factory=dict)
+    off_grid: tuple[Assignment, ...] = ()
+    """Plans met that are cut where no candidate is."""
 
 
 @dataclass(frozen=True, slots=True)

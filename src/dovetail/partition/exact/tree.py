@@ -16,6 +16,7 @@ import numpy as np
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.columns import Held, Options, inputs_held, options
 from dovetail.partition.effort import spend
+from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.block_steps import Jump, jumps, whole_columns
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.costs import Table, tabulate_all, variable_inputs
@@ -89,11 +90,15 @@ class Tree:
         return Tree(self.tables, self.parent, (), ((),) * len(self.tables))
 
 
+TREES = Cache[tuple[str, ...], Tree]()
+
+
 def tree_of(problem: Problem) -> Tree:
     """The relaxed tables of all columns, made once for all goals and limits; every node must have a column."""
-    if not problem.trees:
-        problem.trees.append(relaxed_tree(problem, [options(problem, n) for n in problem.graph.nodes]))
-    return problem.trees[0]
+    known = problem.memo.of(TREES)
+    if problem.devices not in known:
+        known[problem.devices] = relaxed_tree(problem, [options(problem, n) for n in problem.graph.nodes])
+    return known[problem.devices]
 
 
 def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:

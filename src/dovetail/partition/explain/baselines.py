@@ -20,7 +20,7 @@ from dovetail.partition.exact.separate_bound import MARGIN, least_costs
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem, axes_of, price
+from dovetail.partition.problem import TOLERANCE, TWINS, Problem, axes_of, price
 from dovetail.partition.tables.costs import tabulate
 from dovetail.partition.tables.quotes import capable
 from dovetail.partition.tables.transfers import wide
@@ -238,7 +238,7 @@ def _room(problem: Problem, own: Options, used: Floats, limits: Floats) -> Flags
 def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
     """Columns without boards that nothing is on yet, of equal ones, but for the first two: another one is no better."""
     taken = {d for (d, _, _), amount in zip(problem.budgets, used.tolist(), strict=True) if amount > 0}
-    idle = [problem.devices.index(d) for d in problem.twins if d not in taken][IDLE:]
+    idle = [problem.devices.index(d) for d in problem.memo.of(TWINS) if d not in taken][IDLE:]
     return own.keep(np.asarray(~own.pattern.has[own.columns][:, idle].any(axis=1)).nonzero()[0]) if idle else own
 
 

@@ -13,7 +13,7 @@ from dovetail.partition.explain.thrift import MANY_DEVICES
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem, price_pieces
+from dovetail.partition.problem import TOLERANCE, TWINS, Problem, price_pieces
 from dovetail.partition.shared_kernels import shared_kernels
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.words import counted
@@ -78,7 +78,7 @@ def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], 
     start += _at_once(judged.nodes[problem.order[node.name]])
     if node.name in problem.fixed:
         return f"{start}; fixed by request"
-    twins = {d: problem.twins.get(d, d) for d in problem.devices}
+    twins = {d: problem.memo.of(TWINS).get(d, d) for d in problem.devices}
     reasons = {d: obstacle(problem, node, d) for d in dict.fromkeys(twins.values())}
     obstacles = {d: reasons[twin] for d, twin in twins.items()}
     blocked = [f"{d} cannot: {reason}" for d, reason in obstacles.items() if reason is not None and d not in split.devices]
@@ -99,7 +99,7 @@ def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], 
 
 def _around(problem: Problem, assignment: Assignment, node: Node) -> list[str]:
     """Devices that a node is compared on: of many equal ones those it and its neighbours are on, and the first."""
-    equal = set(problem.twins) if len(problem.devices) > MANY_DEVICES else set()
+    equal = set(problem.memo.of(TWINS)) if len(problem.devices) > MANY_DEVICES else set()
     makers = [p for t in node.inputs if (p := problem.graph.producer(t)) is not None]
     near = {d for n in (node, *makers, *problem.graph.consumers(node.output)) for d in assignment[n.name].devices}
     return [d for d in problem.devices if d not in equal or d in near]

@@ -58,7 +58,7 @@ def plans_in_time(problem: Problem, deadline: float, solve: Solver) -> list[tupl
     for goal in (problem.goal, Goal.THROUGHPUT):
         freed = replace(problem, goal=goal, max_interval_s=None)
         answer, _ = solve(freed, [], _part(deadline, SOLVED), NEAR)
-        judged = [(evaluate(freed, a), a) for a in answer.assignments]
+        judged = [(evaluate(freed, a), a) for a in (*answer.assignments, *answer.off_grid)]
         found += [a for _, a in sorted(judged, key=lambda pair: pair[0].interval_s)[:1]]
         found += [a for _, a in sorted(judged, key=lambda pair: pair[0].objective)[:1]]
     kept: list[tuple[Assignment, Evaluation]] = []

@@ -16,6 +16,7 @@ import numpy as np
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.columns import Held, Options, options
+from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.block_clock import Clock
 from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, join_device
@@ -88,12 +89,12 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     if not len(devices):
         return ()
     targets = [d for d in wholes[block.join.name] if d in near] if block.meets else []
-    patterns, before = tuple(o.pattern.number for o in own.values()), problem.blocks_timed.get((start, len(own)))
+    patterns, before = tuple(o.pattern.number for o in own.values()), problem.memo.of(BLOCK_TIMES).get((start, len(own)))
     times = None if before is None or before.patterns != patterns else before.narrowed(devices, targets, known)
     if times is None:
         times = _timed(problem, block, _Ways(own, wholes, devices, targets), known, fork_only)
         if fork_only and _exact(problem, block, own, wholes):
-            problem.blocks_timed[start, len(own)] = times
+            problem.memo.of(BLOCK_TIMES)[start, len(own)] = times
 
     def places(group: int, node: Node) -> Ints:
         return np.array([own[node.name].place_of[wholes[node.name][d]] for d in devices[:, group].tolist()], dtype=np.int64)
@@ -161,6 +162,10 @@ class BlockTimes:
                           self.added_s[index], self.resources[index[-1]],
                           {d: (ends[index], spent[index], added[index])
                            for d in targets for ends, spent, added in (self.joined[d],)})
+
+
+BLOCK_TIMES = Cache[tuple[int, int], BlockTimes]()
+"""By the first node of a block, and how many there are with its join."""
 
 
 def _timed(problem: Problem, block: Block, ways: _Ways, known: Mapping[str, Held], fork_only: bool) -> BlockTimes:

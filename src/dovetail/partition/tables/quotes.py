@@ -16,8 +16,9 @@ from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import FEW_DEVICES, Candidates, candidates, even_counts, even_cuts
 from dovetail.partition.cost_model import answers
 from dovetail.partition.effort import spend
+from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Assignment, Piece
-from dovetail.partition.problem import Problem, axes_of, entry, price_pieces, sort_of
+from dovetail.partition.problem import PIECES, QUOTES, TWINS, Problem, Quote, axes_of, entry, price_pieces, sort_of
 from dovetail.platform.device import Device, Kind
 
 LONGEST = 1 << 24
@@ -37,12 +38,18 @@ class Menu:
     index: tuple[Mapping[tuple[Axis | None, int, int], int], Mapping[tuple[Axis | None, int, int], int]]
 
 
+MENUS = Cache[tuple[object, ...], Menu]()
+LENT = Cache[tuple[str, str], Quote | None]()
+"""Quotes of another problem about the same nodes and devices, where it has asked for them already."""
+
+
 def menu_of(problem: Problem, node: Node) -> Menu:
     """The menu of a node, made once for all alike ones."""
     key = (sort_of(problem, node), problem.fixed.get(node.name), problem.more.get(node.name))
-    if key not in problem.menus:
-        problem.menus[key] = _new_menu(candidates(problem, node), tuple(shape_priced(problem).tolist()), _even(problem, node))
-    return problem.menus[key]
+    known = problem.memo.of(MENUS)
+    if key not in known:
+        known[key] = _new_menu(candidates(problem, node), tuple(shape_priced(problem).tolist()), _even(problem, node))
+    return known[key]
 
 
 def shape_priced(problem: Problem) -> Flags:
@@ -83,14 +90,14 @@ def _new_menu(columns: Candidates, shaped: tuple[bool, ...], more: tuple[tuple[A
 
 def ask_all(problem: Problem) -> None:
     """Fill the problem's quotes: per node and device the prices of all candidate shares, None where the device cannot."""
-    if problem.quotes:
+    if problem.memo.of(QUOTES):
         return
     by_shape = shape_priced(problem)
     menus = {n.name: menu_of(problem, n) for n in problem.graph.nodes}
     alike: dict[tuple[object, ...], list[Node]] = {}
     for node in problem.graph.nodes:
         floats = not problem.graph.integers.issuperset((*node.inputs, node.output))
-        alike.setdefault((sort_of(problem, node), id(menus[node.name]), floats), []).append(node)
+        alike.setdefault((sort_of(problem, node), menus[node.name], floats), []).append(node)
     for number, (group, families) in enumerate(((by_shape, list(alike.values())),
                                                 (~by_shape, [[n] for n in problem.graph.nodes]))):
         chosen = [d for d, own in zip(problem.platform.devices, group, strict=True) if own]
@@ -102,7 +109,7 @@ def ask_all(problem: Problem) -> None:
         for device, own in zip(chosen, found, strict=True):
             for nodes, costs in zip(asked, own, strict=True):
                 _note(problem, nodes, device.name, menus[nodes[0].name].index[number], costs)
-        problem.twins.update(_twins(chosen, found))
+        problem.memo.of(TWINS).update(_twins(chosen, found))
         kinds = {"shapes" if number == 0 else "engines" if d.kind is Kind.FPGA else "kernels" for d in chosen}
         shares = sum(len(starts) for nodes in asked for _, starts, _ in menus[nodes[0].name].asks[number])
         for kind in sorted(kinds):
@@ -111,28 +118,31 @@ def ask_all(problem: Problem) -> None:
 
 def _lent(problem: Problem, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts | None]] | None:
     """What another problem was told of all these shares, device by device; None where it did not ask for some of them."""
-    at: dict[tuple[int, int], Ints] = {}
-    told: dict[tuple[int, int], ShareCosts] = {}
+    lent = problem.memo.of(LENT)
+    at: dict[str, Ints] = {}
+    told: dict[str, list[tuple[ShareCosts, ShareCosts]]] = {}
     found: list[list[ShareCosts | None]] = [[] for _ in devices]
     for device, own in zip(devices, found, strict=True):
         for node, segments in questions:
-            if (node.name, device.name) not in problem.lent:
+            if (node.name, device.name) not in lent:
                 return None
-            quote = problem.lent[node.name, device.name]
+            quote = lent[node.name, device.name]
             if quote is None:
                 own.append(None)
                 continue
             index, costs = quote
-            where = (id(index), id(segments))
-            if where not in at:
+            if node.name not in at:
                 places = [index.get((axis, a, b), -1) for axis, starts, stops in segments
                           for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
                 if -1 in places:
                     return None
-                at[where] = np.array(places)
-            if (id(costs), id(segments)) not in told:  # equal devices keep the same answers
-                told[id(costs), id(segments)] = costs.take(at[where])
-            own.append(told[id(costs), id(segments)])
+                at[node.name] = np.array(places)
+            known = told.setdefault(node.name, [])
+            taken = next((other for before, other in known if before is costs), None)
+            if taken is None:  # equal devices keep the same answers
+                taken = costs.take(at[node.name])
+                known.append((costs, taken))
+            own.append(taken)
     return found
 
 
@@ -152,30 +162,34 @@ def ask_pieces(problem: Problem, assignment: Assignment) -> None:
             here = {(node.name, axis, start, stop) for node, axis, start, stop in shares[device.name]}
             for (node, axis, start, stop), costs in zip(asked, own, strict=True):
                 if costs is not None and (node.name, axis, start, stop) in here and isfinite(costs.alone_s.item(0)):
-                    pieces = problem.pieces.setdefault((node.name, axis, device.name), {})
+                    pieces = problem.memo.of(PIECES).setdefault((node.name, axis, device.name), {})
                     assert pieces is not None, "nothing is known to be impossible before anything was asked"
                     pieces[start, stop] = entry(costs, 0)
 
 
 def _twins(devices: Sequence[Device], found: Sequence[Sequence[ShareCosts | None]]) -> dict[str, str]:
     """Devices whose prices are those of an earlier one: models that know equal devices give them the same answers."""
-    first: dict[tuple[int, ...], str] = {}
+    different: list[tuple[str, Sequence[ShareCosts | None]]] = []
+    twins: dict[str, str] = {}
     for device, own in zip(devices, found, strict=True):
-        first.setdefault(tuple(map(id, own)), device.name)
-    known = {device.name: first[tuple(map(id, own))] for device, own in zip(devices, found, strict=True) if any(own)}
-    return {name: twin for name, twin in known.items() if name != twin}
+        twin = next((name for name, other in different if all(a is b for a, b in zip(own, other, strict=True))), None)
+        if twin is None:
+            different.append((device.name, own))
+        elif any(own):
+            twins[device.name] = twin
+    return twins
 
 
 def _note(problem: Problem, nodes: list[Node], device: str, index: Mapping[tuple[Axis | None, int, int], int],
           costs: ShareCosts | None) -> None:
     for node in nodes:
-        problem.quotes[node.name, device] = None if costs is None else (index, costs)
+        problem.memo.of(QUOTES)[node.name, device] = None if costs is None else (index, costs)
 
 
 def capable(problem: Problem, node: Node, device: str) -> bool:
     """Whether a device can run a whole node at all, whatever it takes; a fixed node is not asked for elsewhere."""
     ask_all(problem)
-    quote = problem.quotes.get((node.name, device))
+    quote = problem.memo.of(QUOTES).get((node.name, device))
     if quote is None:
         return False
     index, costs = quote
@@ -186,7 +200,7 @@ def capable(problem: Problem, node: Node, device: str) -> bool:
 def whole_needs(problem: Problem, node: Node, device: str) -> Mapping[str, float] | None:
     """What a whole node takes of a device's resources, at least, where it is too much; None if the device cannot run it."""
     ask_all(problem)
-    quote = problem.quotes.get((node.name, device))
+    quote = problem.memo.of(QUOTES).get((node.name, device))
     if quote is not None and (None, 0, 1) in quote[0]:
         i = quote[0][None, 0, 1]
         return {r: float(v[i]) for r, v in quote[1].resources.items()} if np.isfinite(quote[1].alone_s[i]) else None
@@ -197,7 +211,7 @@ def whole_needs(problem: Problem, node: Node, device: str) -> Mapping[str, float
 def share_needs(problem: Problem, node: Node, axis: Axis | None, piece: Piece) -> Mapping[str, float] | None:
     """The same of a share that was asked for; None if the device cannot run it."""
     ask_all(problem)
-    quote = problem.quotes.get((node.name, piece.device))
+    quote = problem.memo.of(QUOTES).get((node.name, piece.device))
     i = None if quote is None else quote[0].get((axis, piece.start, piece.stop))
     if quote is None or i is None or not np.isfinite(quote[1].alone_s[i]):
         return None
@@ -208,13 +222,11 @@ def priced_alike(problem: Problem, devices: Sequence[str]) -> bool:
     """Whether all of some devices take the same for the same."""
     ask_all(problem)
     first, *others = devices
-    if all(problem.twins.get(d) == first for d in others):
+    twins = problem.memo.of(TWINS)
+    if all(twins.get(d) == first for d in others):
         return True
-    quotes = problem.quotes
+    quotes = problem.memo.of(QUOTES)
     return all(_same(quotes.get((n.name, first)), quotes.get((n.name, d))) for n in problem.graph.nodes for d in others)
-
-
-Quote = tuple[Mapping[tuple[Axis | None, int, int], int], ShareCosts]
 
 
 def _same(one: Quote | None, other: Quote | None) -> bool:

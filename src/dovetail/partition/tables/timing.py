@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.columns import Held, Options
 from dovetail.partition.effort import spend
+from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.arrivals import Arrivals, Fetch, arrivals
@@ -30,7 +31,7 @@ Times = tuple[Floats, Later]
 """Of the cells of a node, one axis per input with places, then columns: latency without the way home, energy of transfers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ask:
     """The cells of one node. If `relaxed`, a piece that fetches nothing takes its shorter time."""
 
@@ -42,6 +43,7 @@ class Ask:
     """Size of a partial sum of the whole output."""
 
 
+TIMED = Cache[tuple[object, ...], Times]()
 CELLS = 1 << 14
 """Cells worked out together: enough to be worth a call, few enough for a cache."""
 
@@ -60,7 +62,7 @@ def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
             first[priced] = ask
             families.setdefault(family, []).append(ask)
         of.append(first[priced])
-    found: dict[int, Times] = {}
+    found: dict[Ask, Times] = {}
     some: list[list[Ask]] = []
     for alike in families.values():
         if some and sum(ask.count for each in some for ask in each) + sum(ask.count for ask in alike) > CELLS:
@@ -68,33 +70,34 @@ def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
             some = []
         some.append(alike)
     found |= _timed(problem, some) if some else {}
-    return [found[id(ask)] for ask in of]
+    return [found[ask] for ask in of]
 
 
 def _one(problem: Problem, ask: Ask) -> Times:
     """The times of one node; remembered where its inputs have one place each, which plans made node by node meet again."""
     if ask.count > len(ask.own):
-        return _timed(problem, [[ask]])[id(ask)]
+        return _timed(problem, [[ask]])[ask]
     key = (*_surroundings(problem, ask.fetch), *_prices(ask))
-    if key not in problem.timed:
-        problem.timed[key] = _timed(problem, [[ask]])[id(ask)]
-    return problem.timed[key]
+    known = problem.memo.of(TIMED)
+    if key not in known:
+        known[key] = _timed(problem, [[ask]])[ask]
+    return known[key]
 
 
-def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[int, Times]:
+def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[Ask, Times]:
     """The times of some families; where energy does not matter, it is worked out only if it is asked for after all."""
     _, matters = criteria(problem)
     times = _worked_out(problem, families, matters)
     known = [times] if matters else []
 
-    def joules(number: int) -> Floats:
+    def joules(ask: Ask) -> Floats:
         if not known:
             known.append(_worked_out(problem, families, True))
-        found = known[0][number][1]
+        found = known[0][ask][1]
         assert found is not None, "energy was asked for"
         return found
 
-    return {number: (latency, Later(partial(joules, number))) for number, (latency, _) in times.items()}
+    return {ask: (latency, Later(partial(joules, ask))) for ask, (latency, _) in times.items()}
 
 
 def criteria(problem: Problem) -> tuple[bool, bool]:
@@ -103,10 +106,10 @@ def criteria(problem: Problem) -> tuple[bool, bool]:
             problem.goal is not Goal.LATENCY or problem.max_energy_j is not None)
 
 
-def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> dict[int, tuple[Floats, Floats | None]]:
+def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> dict[Ask, tuple[Floats, Floats | None]]:
     """Seconds and, if asked for, joules of all cells: arrivals at once, the rest in parts where there is much of it."""
     come, cells = _arrived(problem, families, energy)
-    asks, found = [ask for alike in families for ask in alike], dict[int, tuple[Floats, Floats | None]]()
+    asks, found = [ask for alike in families for ask in alike], dict[Ask, tuple[Floats, Floats | None]]()
     while asks:
         edges = [0, *accumulate([ask.count for ask in asks])]
         part = max(1, bisect_right(edges, CELLS) - 1)
@@ -114,9 +117,9 @@ def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: boo
         column = joined([_repeated(first, len(ask.own), ask.count) for first, ask in zip(
             accumulate([len(ask.own) for ask in some[:-1]], initial=0), some, strict=True)])
         direct = not asks and not found and all(len(alike) == 1 for alike in families)
-        cell = None if direct else joined([cells[id(ask)].ravel() for ask in some])
+        cell = None if direct else joined([cells[ask].ravel() for ask in some])
         latency, joules = _Timing(problem, some, come, cell, column).run()
-        found |= {id(ask): (latency[a:b].reshape(ask.fetch.shape),
+        found |= {ask: (latency[a:b].reshape(ask.fetch.shape),
                             None if joules is None else joules[a:b].reshape(ask.fetch.shape))
                   for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
         spend("tables", part, edges[-1] * len(problem.devices))
@@ -145,7 +148,7 @@ def _arrived(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) 
     for alike in families:
         if len(alike) == 1:
             fetches.append(alike[0].fetch)
-            cells[id(alike[0])] = np.arange(at, at + alike[0].count)
+            cells[alike[0]] = np.arange(at, at + alike[0].count)
             at += alike[0].count
         else:
             at = _share(alike, fetches, cells, at)
@@ -192,7 +195,7 @@ def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[int, Ints], a
         rows = np.searchsorted(places, own.places)
         rows[soon] = row + np.arange(len(soon))
         row += len(soon)
-        cells[id(ask)] = at + rows[:, None] * len(columns) + np.searchsorted(columns, ask.own.columns)
+        cells[ask] = at + rows[:, None] * len(columns) + np.searchsorted(columns, ask.own.columns)
     return at + row * len(columns)
 
 

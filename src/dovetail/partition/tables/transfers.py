@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.columns import Held, Pattern, numbered
+from dovetail.partition.memo import Cache
 from dovetail.partition.problem import Problem
 
 SHORT = 1 << 24
@@ -40,6 +41,10 @@ class Common:
 
     elements: Mapping[tuple[int, int], Floats]
     same: Mapping[int, Flags]
+
+
+COMMON = Cache[tuple[int, int, int], Common]()
+DISTINCT = Cache[tuple[int, int, int], tuple[Ints, Ints]]()
 
 
 def wide(problem: Problem) -> bool:
@@ -70,7 +75,7 @@ def fetched(problem: Problem, node: Node, pattern: Pattern, columns: Ints, known
         axes = [len(held.places) if t == tensor else 1 for t in inputs]
         every = len(held.places) == len(held.pattern.held) and len(columns) == len(pattern.has) and wide(problem)
         alone = len(columns) == 1 and wide(problem)
-        one = not alone and len(held.places) == 1 and (held.pattern.number, pattern.number, slot) not in problem.common
+        one = not alone and len(held.places) == 1 and (held.pattern.number, pattern.number, slot) not in problem.memo.of(COMMON)
         both = _to_one(problem, held, pattern, slot, int(columns[0]), target) if alone else _from_one(
             problem, held, pattern, slot, target) if one else _common(problem, held.pattern, pattern, slot)
         grid: Any = (slice(None), at) if one else ... if every or alone else (held.places[:, None], at)
@@ -194,8 +199,8 @@ def _factor(made: Pattern, cut: Sequence[int]) -> float:
 
 
 def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
-    key = (made.number, own.number, slot)
-    if key not in problem.common:
+    key, known = (made.number, own.number, slot), problem.memo.of(COMMON)
+    if key not in known:
         elements, same = {}, {}
         cut = _cut(made, own, slot)
         factor = _factor(made, cut)
@@ -210,8 +215,8 @@ def _common(problem: Problem, made: Pattern, own: Pattern, slot: int) -> Common:
             if streams:
                 held, place = _held(problem, made, d)
                 same[d] = _same(held, wanted, cut, made.shape)[place[:, None], inverse]
-        problem.common[key] = Common(elements, same)
-    return problem.common[key]
+        known[key] = Common(elements, same)
+    return known[key]
 
 
 def _from_one(problem: Problem, held: Held, own: Pattern, slot: int, d: int) -> Common:
@@ -238,18 +243,18 @@ def _to_one(problem: Problem, held: Held, own: Pattern, slot: int, column: int, 
 
 def _read(problem: Problem, own: Pattern, slot: int, d: int) -> tuple[Ints, Ints]:
     """The distinct regions that columns read on a device, and which of them each reads."""
-    key = (own.number, slot, d)
-    if key not in problem.distinct:
-        problem.distinct[key] = _distinct(own.reads[slot][on(problem, own.has, d), d])
-    return problem.distinct[key]
+    key, known = (own.number, slot, d), problem.memo.of(DISTINCT)
+    if key not in known:
+        known[key] = _distinct(own.reads[slot][on(problem, own.has, d), d])
+    return known[key]
 
 
 def _held(problem: Problem, made: Pattern, s: int) -> tuple[Ints, Ints]:
     """The distinct regions that places hold on a device, and which of them each holds."""
-    key = (made.number, -1, s)
-    if key not in problem.distinct:
-        problem.distinct[key] = _distinct(made.held[:, s])
-    return problem.distinct[key]
+    key, known = (made.number, -1, s), problem.memo.of(DISTINCT)
+    if key not in known:
+        known[key] = _distinct(made.held[:, s])
+    return known[key]
 
 
 def _distinct(regions: Ints) -> tuple[Ints, Ints]:
