@@ -20,7 +20,7 @@ from dovetail.partition.evaluate import evaluate
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
-from dovetail.partition.solve import exact
+from dovetail.partition.strategy import exact
 from dovetail.pipeline import graph_to_plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform

@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +26,7 @@ from dovetail.errors import InfeasibleError
 from dovetail.files import replace_text
 from dovetail.hardware.adders.digits import forget_digits
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
+from dovetail.partition.options import PROOF
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.solve import SOLVERS, plan
@@ -64,7 +66,7 @@ def milliseconds(graph: Graph, repeats: int = REPEATS, explained: bool = False) 
     for _ in range(repeats):
         forget_digits()
         start, busy = time.perf_counter(), time.process_time()
-        found = plan(graph, board, explained=explained)
+        found = plan(graph, board, replace(PROOF, explained=explained))
         clock.append(1e3 * (time.perf_counter() - start))
         computing.append(1e3 * (time.process_time() - busy))
     assert found is not None
@@ -112,7 +114,7 @@ def fronts() -> dict[str, Any]:
 def found_by(graph: Graph, board: Platform, goal: Goal, solver: str) -> float | None:
     """The objective of a solver's plan; None where it finds none."""
     try:
-        return plan(graph, board, goal, solver=solver).objective
+        return plan(graph, board, replace(PROOF, goal=goal, solver=solver)).objective
     except InfeasibleError:
         return None
 
@@ -124,7 +126,7 @@ COMPARED = tuple(s for s in SOLVERS if s != "exact" and not s.startswith("gp-pap
 
 def gaps_of(graph: Graph, board: Platform, goal: Goal) -> dict[str, float | None]:
     """Every solver's distance to the exact plan, as a fraction of the exact plan's objective."""
-    best = plan(graph, board, goal, off_grid=True)
+    best = plan(graph, board, replace(PROOF, goal=goal, off_grid=True))
     found: dict[str, float | None] = {"exact": best.gap}
     for solver in COMPARED:
         value = best.baselines[solver] if solver in best.baselines else found_by(graph, board, goal, solver)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Conv, Graph, Window
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import CANDIDATES, Goal, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.solve import plan
@@ -26,7 +29,7 @@ def deep(names: tuple[str, ...] = ("deep",)) -> Graph:
 
 def test_limits_that_only_other_cuts_meet_are_met() -> None:
     graph, board = deep(), load_platform("tx2")
-    on, off = plan(graph, board), plan(graph, board, off_grid=True)
+    on, off = plan(graph, board), plan(graph, board, replace(PROOF, off_grid=True))
     assert on.beyond == 0.0
     assert off.beyond == pytest.approx(on.latency_s / off.latency_s - 1)
     assert plan_from_json(plan_to_json(off)).beyond == off.beyond
@@ -38,7 +41,7 @@ def test_limits_that_only_other_cuts_meet_are_met() -> None:
     assert off.latency_s < on.latency_s * 0.99
     limit = (on.latency_s + off.latency_s) / 2
     with pytest.raises(InfeasibleError) as refused:
-        plan(graph, board, max_latency_s=limit)
+        plan(graph, board, replace(PROOF, max_latency_s=limit))
     assert refused.value.excess == pytest.approx(on.latency_s / limit - 1)
     fast, _, _ = decide(graph, board, Options(max_latency_s=limit))
     assert fast.latency_s == off.latency_s
@@ -46,7 +49,7 @@ def test_limits_that_only_other_cuts_meet_are_met() -> None:
     assert thrifty.latency_s <= limit
     assert thrifty.objective == thrifty.energy_j
     assert thrifty.status is Status.FEASIBLE
-    assert thrifty.lower_bound == pytest.approx(plan(graph, board, Goal.ENERGY).lower_bound)
+    assert thrifty.lower_bound == pytest.approx(plan(graph, board, replace(PROOF, goal=Goal.ENERGY)).lower_bound)
     assert thrifty.pinned == 0
     said = "limits: only plans cut between the candidates' positions meet them; this is the one of least latency"
     assert said in fast.notes

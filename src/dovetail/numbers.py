@@ -14,7 +14,7 @@ from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, c
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quantize import DEFAULT_BITS, check_bits, quantize_network
 from dovetail.numerics.tables import tabulate
-from dovetail.planning import Progress, silent
+from dovetail.progress import Progress, silent
 
 AS_INT8 = ("no calibration data was given: planned as int8 with weights rounded as they are, not with the scales of a "
            "quantized network; pass --calibration X.npz")

@@ -33,9 +33,10 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.partition.pareto import Front, front
 from dovetail.partition.plan import Assignment, Plan
 from dovetail.partition.plan_json import plan_to_json
-from dovetail.planning import Options, Progress, decide, silent
+from dovetail.planning import Options, decide
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import load_platform, platform_to_dict
+from dovetail.progress import Progress, silent
 from dovetail.report.collect import collect, describe_design
 from dovetail.report.html import write_report as write_page
 from dovetail.report.perfetto import write_trace

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
-from typing import Any
 
 from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
-from dovetail.errors import InfeasibleError, UnsupportedError, UsageError
+from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Axis, Graph
 from dovetail.partition.accelerator.architecture import accelerated_device, judge, pinned, reason_outside, region_of
-from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Split, Status, whole_on
-from dovetail.partition.plan_json import plan_from_json
+from dovetail.partition.options import Options as Options
+from dovetail.partition.plan import Assignment, Goal, Plan, Status, whole_on
 from dovetail.partition.solve import plan as solve
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
-from dovetail.platform.load import load_platform, platform_from_dict
-from dovetail.platform.schema import suggestion
+from dovetail.progress import Progress, silent
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import lower
 from dovetail.schedule.timeline import Timeline
 from dovetail.words import counted
-
-Progress = Callable[[str, int, int], None]
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """Progress for those who do not watch."""
-
 
 AUTO = "auto"
 PACES = tuple(1024 * 4**k for k in range(7))
@@ -41,53 +31,6 @@ NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 PACE_TRIES = len(PACES) + 1 + 2 * len(NEARER)
 NEAR = 0.05
 """By which fraction a limit may be missed for plans cut between the candidates' positions to be tried."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a user can ask of a plan beyond model and board."""
-
-    goal: Goal = Goal.LATENCY
-    mode: Mode = Mode.CONCURRENT
-    solver: str = "exact"
-    budget: str = "shared"
-    max_latency_s: float | None = None
-    max_energy_j: float | None = None
-    time_limit_s: float = 4.0
-    thrift: float = 0.05
-    """Fraction of the objective that may be given up to save FPGA area; see partition/explain/thrift.py."""
-    fold: int | str | None = None
-    """Clocks per frame that an FPGA layer with shared multipliers may take; AUTO tries PACES; None maps layers directly."""
-    architecture: str | None = None
-    """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network; None: none."""
-    max_interval_s: float | None = None
-    """How far apart pipelined frames may be; see partition/interval/busy.py."""
-    pins: Mapping[str, Split] = field(default_factory=dict)
-    """Splits of nodes that are decided already, by their names; `*` in a name stands for anything."""
-
-    def like(self, document: Mapping[str, Any]) -> tuple[Platform, Options]:
-        """The board of a plan as JSON, and these options with its placement of every node, its objective and its mode."""
-        saved, board = plan_from_json(document), document["platform"]
-        return (load_platform(board) if isinstance(board, str) else platform_from_dict(board),
-                replace(self, goal=saved.goal, mode=saved.mode, thrift=0.0, pins=saved.assignment))
-
-    def pinned(self, graph: Graph) -> dict[str, Split]:
-        """The split of every node of a network that `pins` name.
-
-        Raises:
-            UsageError: a name that no node has.
-        """
-        names, found = [n.name for n in graph.nodes], {}
-        for pattern, split in self.pins.items():
-            named = [n for n in names if n == pattern]
-            if not named and "*" in pattern:
-                form = re.compile(".*".join(map(re.escape, pattern.split("*"))))
-                named = [n for n in names if form.fullmatch(n)]
-            if not named:
-                raise UsageError(f"pin {pattern}: {graph.name} has no such node{suggestion(pattern, names)}; "
-                                 "`dovetail inspect MODEL` lists them")
-            found.update(dict.fromkeys(named, split))
-        return found
 
 
 def make_plan(graph: Graph, platform: Platform, options: Options,
@@ -149,10 +92,8 @@ def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assi
 
 
 def _searched(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool) -> Plan:
-    return solve(graph, platform, goal=options.goal, mode=options.mode, solver=options.solver, budget=options.budget,
-                 max_latency_s=options.max_latency_s, max_energy_j=options.max_energy_j, time_limit_s=options.time_limit_s,
-                 fixed=assignment, thrift=options.thrift, rivals=explained, off_grid=True, explained=explained,
-                 max_interval_s=options.max_interval_s)
+    asked = options if explained else replace(options, explained=False)
+    return solve(graph, platform, asked, assignment)
 
 
 def _between(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None) -> Plan | None:

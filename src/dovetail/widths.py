@@ -29,8 +29,9 @@ from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.mixed import KINDS, WHOLE, Menu, bits_of, named
 from dovetail.numerics.quality import run_single
 from dovetail.numerics.tables import tabulate
-from dovetail.planning import Options, Progress, decide, silent
+from dovetail.planning import Options, decide
 from dovetail.platform.device import Device, Kind, Platform
+from dovetail.progress import Progress, silent
 from dovetail.runtime.accuracy import load_data, right
 from dovetail.words import counted
 

@@ -12,6 +12,7 @@ from dovetail.errors import PlatformError
 from dovetail.ir import Axis, Conv
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -80,7 +81,7 @@ def test_a_plan_on_the_gpu_costs_its_kernels_and_says_which_nodes_share_one(name
 @pytest.mark.parametrize("goal", [Goal.LATENCY, Goal.ENERGY])
 def test_small_networks_with_shared_kernels_are_planned_as_enumeration_would(host: float, mode: Mode, goal: Goal) -> None:
     board, graph = slow_link(BOARD, host), inverted(size=(4, 2))
-    found = plan(graph, board, goal, mode, costs=Whole())
+    found = plan(graph, board, replace(PROOF, goal=goal, mode=mode), costs=Whole())
     problem = Problem(graph, board, Whole(), goal, mode)
     every = Enumeration(problem)
     assert every.legal == 2 ** len(graph.nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,7 @@ from dovetail.partition.cuts import Network, network, price_limits, total
 from dovetail.partition.effort import counted, slowdown
 from dovetail.partition.exact.arcs import solve_steps
 from dovetail.partition.linear_programs import cheapest_walk
+from dovetail.partition.options import PROOF
 from dovetail.partition.parallel.block_steps import jumps
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
@@ -38,7 +40,7 @@ def net_of(problem: Problem) -> Network:
 @given(seed=st.integers(0, 10_000), budget=st.floats(5, 60), share=st.floats(0.8, 1.3))
 def test_steps_equal_enumeration_under_several_limits(name: str, seed: int, budget: float, share: float) -> None:
     graph, board, costs = GRAPHS[name](seed), platform(seed, KINDS, budget), Synthetic(seed, refuse=0.2)
-    cap = share * plan(graph, board, Goal.ENERGY, costs=costs).energy_j
+    cap = share * plan(graph, board, replace(PROOF, goal=Goal.ENERGY), costs=costs).energy_j
     problem = Problem(graph, board, costs, max_energy_j=cap)
     truth, net = Enumeration(problem), net_of(problem)
     found = solve_steps(net, (1.0, 0.0), price_limits(net, (1.0, 0.0), np.inf, np.inf), np.inf, 20.0, 0.0)
@@ -55,7 +57,7 @@ def test_steps_equal_enumeration_under_several_limits(name: str, seed: int, budg
 @pytest.mark.parametrize("seed", range(4))
 def test_medium_chains_are_planned_as_a_mixed_integer_program_would(seed: int) -> None:
     graph, board, costs = chain(12, 4, 6), platform(seed, KINDS, 60.0), Synthetic(seed)
-    found, problem = plan(graph, board, costs=costs, time_limit_s=30.0), Problem(graph, board, costs)
+    found, problem = plan(graph, board, replace(PROOF, time_limit_s=30.0), costs=costs), Problem(graph, board, costs)
     net = net_of(problem)
     other = solve_steps(net, (1.0, 0.0), price_limits(net, (1.0, 0.0), np.inf, np.inf), found.objective * 1.01, 60.0, 0.0)
     assert found.status is Status.OPTIMAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -18,6 +19,7 @@ from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.labels import Search
 from dovetail.partition.exact.tree import relaxed_tree
 from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.options import PROOF
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
@@ -60,7 +62,7 @@ def test_networks_whose_nodes_can_also_be_divided_are_planned_best(shape: str, s
 def test_a_limit_on_the_other_criterion_is_kept_and_the_plan_is_still_best(shape: str, seed: int, share: float,
                                                                            budget: float) -> None:
     graph, board, costs = small(shape, seed), platform(seed, KINDS[2], budget), Synthetic(seed)
-    least = plan(graph, board, Goal.ENERGY, costs=costs).energy_j
+    least = plan(graph, board, replace(PROOF, goal=Goal.ENERGY), costs=costs).energy_j
     check(Problem(graph, board, costs, Goal.LATENCY, max_energy_j=share * least))
     fastest = plan(graph, board, costs=costs).latency_s
     check(Problem(graph, board, costs, Goal.ENERGY, max_latency_s=share * fastest))
@@ -71,7 +73,8 @@ def test_a_limit_on_the_other_criterion_is_kept_and_the_plan_is_still_best(shape
 @given(shape=ALL, seed=st.integers(0, 100_000), share=st.floats(0.9, 1.3), budget=st.floats(5, 60))
 def test_programs_of_steps_and_labels_equal_enumeration(shape: str, seed: int, share: float, budget: float) -> None:
     graph, board, costs = small(shape, seed), platform(seed, KINDS[2], budget), Synthetic(seed, refuse=0.2)
-    problem = Problem(graph, board, costs, max_energy_j=share * plan(graph, board, Goal.ENERGY, costs=costs).energy_j)
+    problem = Problem(graph, board, costs,
+                      max_energy_j=share * plan(graph, board, replace(PROOF, goal=Goal.ENERGY), costs=costs).energy_j)
     truth, net = Enumeration(problem), net_of(problem)
     priced = price_limits(net, (1.0, 0.0), inf, inf)
     assert priced.bound <= truth.best * (1 + 1e-9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -18,6 +19,7 @@ from dovetail.ir import Graph
 from dovetail.partition import effort
 from dovetail.partition.effort import GUARD, METER, RATES, counted, should_take, spend, worked
 from dovetail.partition.linear_programs import cheapest_walk
+from dovetail.partition.options import PROOF
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.solve import plan
@@ -43,7 +45,8 @@ def network(name: str) -> Graph:
 
 def planned(name: str, limit_s: float | None = None) -> Plan:
     board, seconds, goal = CASES[name]
-    return plan(network(name), load_platform(board), goal, time_limit_s=limit_s or seconds, off_grid=True, rivals=True)
+    return plan(network(name), load_platform(board),
+                replace(PROOF, goal=goal, time_limit_s=limit_s or seconds, off_grid=True, rivals=True))
 
 
 class Clock:

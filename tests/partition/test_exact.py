@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -23,9 +26,10 @@ worlds = settings(max_examples=60, deadline=None, suppress_health_check=[HealthC
 
 def solve(problem: Problem) -> Plan | None:
     try:
-        return plan(problem.graph, problem.platform, problem.goal, problem.mode, "exact",
-                    "shared" if problem.shared_budget else "per_layer", problem.max_latency_s, problem.max_energy_j,
-                    fixed=problem.fixed, costs=problem.costs)
+        return plan(problem.graph, problem.platform,
+                    replace(PROOF, goal=problem.goal, mode=problem.mode, solver="exact",
+                            budget="shared" if problem.shared_budget else "per_layer", max_latency_s=problem.max_latency_s,
+                            max_energy_j=problem.max_energy_j), fixed=problem.fixed, costs=problem.costs)
     except InfeasibleError:
         return None
 
@@ -83,7 +87,7 @@ def test_a_label_limit_leaves_a_true_bound(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_time_the_answer_is_still_legal_and_bounded() -> None:
     for seed in range(6):
         problem = world("residual", seed, KINDS[2], 25.0, goal=Goal.EDP)
-        found = plan(problem.graph, problem.platform, Goal.EDP, costs=problem.costs, time_limit_s=0.0)
+        found = plan(problem.graph, problem.platform, replace(PROOF, goal=Goal.EDP, time_limit_s=0.0), costs=problem.costs)
         assert found.lower_bound <= Enumeration(problem).best
 
 
@@ -102,4 +106,4 @@ def test_an_impossible_latency_names_the_limit_and_by_how_much() -> None:
     problem = world("chain", 1, KINDS[0], 20.0)
     message = r"latency: every plan .* needs at least .* ms, 0.001 ms allowed, .* ms too much; raise the limit"
     with pytest.raises(InfeasibleError, match=message):
-        plan(problem.graph, problem.platform, costs=problem.costs, max_latency_s=1e-6)
+        plan(problem.graph, problem.platform, replace(PROOF, max_latency_s=1e-6), costs=problem.costs)

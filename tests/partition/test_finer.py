@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.finer import finer_splits, worth_finer
 from dovetail.partition.exact.refine import refine
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -37,9 +39,9 @@ def test_weighing_cuts_is_legal_and_never_worse_than_moving_them_one_by_one(numb
     for seed in range(3):
         graph, board, costs = GRAPHS[number](seed), platform(seed, budget=60.0), Synthetic(seed)
         problem = Problem(graph, board, costs, goal)
-        grid = plan(graph, board, goal, costs=costs)
+        grid = plan(graph, board, replace(PROOF, goal=goal), costs=costs)
         _, moved = refine(problem, grid.assignment, evaluate(problem, grid.assignment))
-        found = plan(graph, board, goal, costs=costs, off_grid=True)
+        found = plan(graph, board, replace(PROOF, goal=goal, off_grid=True), costs=costs)
         again = evaluate(problem, found.assignment)
         assert again.feasible
         assert again.objective == found.objective
@@ -50,7 +52,7 @@ def test_weighing_cuts_is_legal_and_never_worse_than_moving_them_one_by_one(numb
 def test_what_is_offered_is_legal_and_among_the_columns(alexnet: Graph) -> None:
     board = load_platform("tx2-c10gx")
     problem = Problem(alexnet, board, DeviceCosts())
-    first = plan(alexnet, board, explained=False)
+    first = plan(alexnet, board, replace(PROOF, explained=False))
     offered = finer_splits(problem, first.assignment)
     wider = problem.offering(offered)
     for name, splits in offered.items():
@@ -68,8 +70,8 @@ def test_what_is_offered_is_legal_and_among_the_columns(alexnet: Graph) -> None:
 def test_a_plan_for_alexnet_is_no_worse_than_that_of_geometric_programming(alexnet: Graph, goal: Goal) -> None:
     pytest.importorskip("cvxpy")
     board = load_platform("tx2-c10gx")
-    exact = plan(alexnet, board, goal, off_grid=True)
-    assert exact.objective <= plan(alexnet, board, goal, solver="gp", explained=False).objective
+    exact = plan(alexnet, board, replace(PROOF, goal=goal, off_grid=True))
+    assert exact.objective <= plan(alexnet, board, replace(PROOF, goal=goal, solver="gp", explained=False)).objective
 
 
 def test_large_networks_and_busy_times_are_not_planned_again(alexnet: Graph) -> None:

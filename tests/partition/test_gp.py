@@ -22,6 +22,7 @@ from dovetail.partition.geometric import convex as gp_convex
 from dovetail.partition.geometric.posynomials import Divisible, divisible, fit
 from dovetail.partition.geometric.rounding import fit_budgets, whole_units
 from dovetail.partition.geometric.solver import gp
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -94,8 +95,8 @@ def test_repair_takes_what_does_not_fit_from_the_fpga() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_plans_are_legal_and_never_better_than_the_bound(seed: int, goal: Goal, mode: Mode) -> None:
     graph, board = chain(4, 8), platform(seed)
-    found = plan(graph, board, goal, mode, "gp", costs=Synthetic(seed))
-    best = plan(graph, board, goal, mode, costs=Synthetic(seed))
+    found = plan(graph, board, replace(PROOF, goal=goal, mode=mode, solver="gp"), costs=Synthetic(seed))
+    best = plan(graph, board, replace(PROOF, goal=goal, mode=mode), costs=Synthetic(seed))
     assert evaluate(Problem(graph, board, Synthetic(seed), goal, mode), found.assignment).feasible
     assert found.lower_bound <= found.objective
     assert found.objective <= best.objective * 1.25
@@ -115,8 +116,8 @@ def test_a_limit_on_latency_is_a_constraint_of_the_program_and_has_a_price() -> 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_plan_within_a_limit_on_energy_is_legal_and_not_far_from_the_best(seed: int) -> None:
     graph, board, costs = chain(4, 8), platform(seed), Synthetic(seed)
-    limit = 1.05 * plan(graph, board, Goal.ENERGY, costs=costs).energy_j
-    found, best = (plan(graph, board, costs=costs, solver=s, max_energy_j=limit) for s in ("gp", "exact"))
+    limit = 1.05 * plan(graph, board, replace(PROOF, goal=Goal.ENERGY), costs=costs).energy_j
+    found, best = (plan(graph, board, replace(PROOF, solver=s, max_energy_j=limit), costs=costs) for s in ("gp", "exact"))
     assert found.energy_j <= limit * (1 + 1e-9)
     assert best.objective * (1 - 1e-9) <= found.objective <= best.objective * 1.35
 
@@ -127,7 +128,7 @@ def test_a_real_network_comes_near_the_exact_plan(goal: Goal, tmp_path: Path) ->
     path.write_bytes(zoo.build("squeezenet1.1", size=64))
     graph, _ = graph_to_plan(path)
     board = load_platform("tx2-c10gx")
-    ours, theirs, best = (plan(graph, board, goal, solver=s) for s in ("gp", "gp-paper", "exact"))
+    ours, theirs, best = (plan(graph, board, replace(PROOF, goal=goal, solver=s)) for s in ("gp", "gp-paper", "exact"))
     assert ours.objective <= best.objective * 1.03
     assert best.lower_bound <= ours.objective < theirs.objective
 
@@ -139,6 +140,6 @@ def test_without_cvxpy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(gp_convex, "import_module", missing)
     problem = one_layer(PerUnit({"gpu": GPU_US, "fpga": FPGA_US}), Mode.SEQUENTIAL)
     with pytest.raises(ToolError) as error:
-        plan(problem.graph, problem.platform, costs=problem.costs, solver="gp")
+        plan(problem.graph, problem.platform, replace(PROOF, solver="gp"), costs=problem.costs)
     assert str(error.value) == ("solvers gp and gp-paper: clarabel is not installed, and geometric programs are solved with it; "
                                 "run pip install 'dovetail[gp]'")

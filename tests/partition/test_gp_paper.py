@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from dovetail.partition.geometric.paper import (
 )
 from dovetail.partition.geometric.paper_plan import gp_paper, solve_paper
 from dovetail.partition.geometric.rounding import whole_units
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -51,10 +53,10 @@ def test_earlier_iterations_of_the_example_leave_channels_undone() -> None:
 
 def test_the_exact_solver_gives_the_whole_example_to_the_fpga() -> None:
     problem = one_layer(PerUnit({"gpu": GPU_US, "fpga": FPGA_US}), Mode.SEQUENTIAL)
-    best = plan(problem.graph, problem.platform, mode=Mode.SEQUENTIAL, costs=problem.costs)
+    best = plan(problem.graph, problem.platform, replace(PROOF, mode=Mode.SEQUENTIAL), costs=problem.costs)
     assert best.assignment["n0"].devices == ("fpga",)
     assert best.objective == pytest.approx(16 * FPGA_US * 1e-6)
-    theirs = plan(problem.graph, problem.platform, mode=Mode.SEQUENTIAL, costs=problem.costs, solver="gp-paper")
+    theirs = plan(problem.graph, problem.platform, replace(PROOF, mode=Mode.SEQUENTIAL, solver="gp-paper"), costs=problem.costs)
     assert {p.device: p.stop - p.start for p in theirs.assignment["n0"].pieces} == {"fpga": 14, "gpu": 2}
     assert theirs.objective == pytest.approx((14 * FPGA_US + 2 * GPU_US) * 1e-6)
 
@@ -96,7 +98,7 @@ def test_the_authors_models_leave_the_fpga_out_where_one_filter_is_too_much(tmp_
     path.write_bytes(zoo.build("resnet18", size=64))
     graph, _ = graph_to_plan(path)
     board = load_platform("tx2-c10gx").with_models(ModelSet.PUBLISHED)
-    found = plan(graph, board, mode=Mode.SEQUENTIAL, solver="gp-paper", budget="per_layer")
+    found = plan(graph, board, replace(PROOF, mode=Mode.SEQUENTIAL, solver="gp-paper", budget="per_layer"))
     assert "fpga" not in found.assignment["layer4.1.conv2"].devices
     assert found.lower_bound <= found.objective
 
@@ -104,7 +106,7 @@ def test_the_authors_models_leave_the_fpga_out_where_one_filter_is_too_much(tmp_
 @pytest.mark.parametrize("goal", [Goal.LATENCY, Goal.ENERGY])
 def test_both_schedules_and_constant_power_can_be_asked_for(goal: Goal) -> None:
     graph, board, costs = chain(3, 8), platform(2, budget=1e9), Synthetic(2)
-    notes = {s: plan(graph, board, goal, Mode.SEQUENTIAL, s, costs=costs).notes[-1]
+    notes = {s: plan(graph, board, replace(PROOF, goal=goal, mode=Mode.SEQUENTIAL, solver=s), costs=costs).notes[-1]
              for s in ("gp-paper", "gp-paper-one-by-one", "gp-paper-constant-power")}
     programs = {s: int(note.split()[1]) for s, note in notes.items()}
     assert programs["gp-paper-one-by-one"] > programs["gp-paper"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from dovetail.partition.exact import labels
 from dovetail.partition.exact.by_device import choices_of, network_over
 from dovetail.partition.exact.labels import _least, front_of_two
 from dovetail.partition.exact.tree import tree_of
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -40,10 +43,11 @@ def test_plans_within_two_limits_are_the_best_there_are(seed: int, monkeypatch: 
     monkeypatch.setattr(labels, "MANY", 1)
     monkeypatch.setattr(labels, "front_of_two", counted)
     graph, board, costs = residual(seed), platform(seed, budget=40.0), Synthetic(seed)
-    fastest, thriftiest = (plan(graph, board, goal, costs=costs).energy_j for goal in (Goal.LATENCY, Goal.ENERGY))
+    fastest, thriftiest = (plan(graph, board, replace(PROOF, goal=goal), costs=costs).energy_j for goal in (Goal.LATENCY,
+                                                                                                            Goal.ENERGY))
     for part in (0.1, 0.3, 0.6):
         limit = thriftiest + part * (fastest - thriftiest)
-        found = plan(graph, board, costs=costs, max_energy_j=limit)
+        found = plan(graph, board, replace(PROOF, max_energy_j=limit), costs=costs)
         truth = Enumeration(Problem(graph, board, costs, max_energy_j=limit)).best
         assert found.lower_bound <= truth * (1 + 1e-9)
         assert found.objective == pytest.approx(truth, rel=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -20,6 +21,7 @@ from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.exact.tree import relaxed_tree
 from dovetail.partition.interval import solver as throughput
 from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over, looked_at
@@ -73,18 +75,18 @@ def test_thinning_keeps_whole_placements_and_meets_the_limit() -> None:
 
 
 def test_many_branches_are_planned_with_coarser_cuts_and_said_so() -> None:
-    found = plan(wide(6), platform(3), costs=Synthetic(3), time_limit_s=20.0)
+    found = plan(wide(6), platform(3), replace(PROOF, time_limit_s=20.0), costs=Synthetic(3))
     assert found.lower_bound <= found.objective
     assert found.status is Status.OPTIMAL or "fewer at" in found.notes[0] or "ways not looked at" in " ".join(found.notes)
 
 
 @pytest.mark.parametrize("goal", Goal)
 def test_a_graph_too_wide_for_cuts_still_gets_a_plan_and_a_bound(goal: Goal) -> None:
-    found = plan(wide(18), platform(3), goal, costs=Synthetic(3), time_limit_s=5.0)
+    found = plan(wide(18), platform(3), replace(PROOF, goal=goal, time_limit_s=5.0), costs=Synthetic(3))
     assert 0 < found.lower_bound <= found.objective
     assert found.objective <= min(v for v in found.baselines.values() if v is not None)
     assert found.status is Status.FEASIBLE, "most ways to run 18 branches at once were not looked at"
-    greedy = plan(wide(18), platform(3), goal, costs=Synthetic(3), solver="greedy", explained=False)
+    greedy = plan(wide(18), platform(3), replace(PROOF, goal=goal, solver="greedy", explained=False), costs=Synthetic(3))
     assert greedy.lower_bound <= found.objective, "a bound of all plans, whoever states it"
 
 
@@ -105,14 +107,14 @@ def test_a_bound_over_every_way_to_run_branches_is_below_plans_drawn_of_them(goa
 @pytest.mark.parametrize("goal", Goal)
 def test_a_bound_from_fewer_columns_holds_for_those_left_out(goal: Goal, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = range(1 if goal is Goal.THROUGHPUT else 3)
-    every = [plan(wide(2), platform(seed), goal, costs=Synthetic(seed), explained=False) for seed in seeds]
+    every = [plan(wide(2), platform(seed), replace(PROOF, goal=goal, explained=False), costs=Synthetic(seed)) for seed in seeds]
 
     def few(problem: Problem, choices: list[Options], limit: int = 0, bounds: list[Floats] | None = None) -> list[Options] | None:
         return thin(problem, choices, 100, bounds)
 
     for module in (by_device, throughput):
         monkeypatch.setattr(module, "thin", few)
-    fewer = [plan(wide(2), platform(seed), goal, costs=Synthetic(seed), explained=False) for seed in seeds]
+    fewer = [plan(wide(2), platform(seed), replace(PROOF, goal=goal, explained=False), costs=Synthetic(seed)) for seed in seeds]
     assert any("fewer at" in p.notes[0] for p in fewer)
     for best, found in zip(every, fewer, strict=True):
         assert found.lower_bound <= best.objective
@@ -163,7 +165,8 @@ def test_how_near_to_the_bound_a_plan_is_looked_for_first_changes_neither_plan_n
         goal, found = (Goal.LATENCY, Goal.ENERGY)[seed % 2], []
         for near in (1e-4, 0.02, 0.3):
             monkeypatch.setattr(by_device, "NEAR", near)
-            found.append(plan(residual(seed), platform(seed, budget=40.0), goal, costs=Synthetic(seed), explained=False))
+            found.append(plan(residual(seed), platform(seed, budget=40.0), replace(PROOF, goal=goal, explained=False),
+                              costs=Synthetic(seed)))
         assert {p.status for p in found} == {Status.OPTIMAL}
         assert max(p.objective for p in found) <= min(p.objective for p in found) * (1 + 1e-9)
     assert set(met) == {False, True}

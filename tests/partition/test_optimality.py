@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dovetail.ir import Add, Axis, Concat, Graph
 from dovetail.partition.cuts import price_limits
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.arcs import solve_steps
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
@@ -61,7 +63,8 @@ def test_tiny_problems_of_every_axis_are_planned_as_enumeration_would(seed: int,
         for i, goal in enumerate(Goal):
             graph, board, costs = make(), platform(seed + i, kinds, budget), Synthetic(seed + i, refuse=0.1)
             problem = Problem(graph, board, costs, goal, mode, shared)
-            found, truth = plan(graph, board, goal, mode, budget="shared" if shared else "per_layer", costs=costs), \
+            found, truth = plan(graph, board, replace(PROOF, goal=goal, mode=mode, budget="shared" if shared else "per_layer"),
+                                costs=costs), \
                 Enumeration(problem)
             assert found.status is Status.OPTIMAL
             assert found.objective == pytest.approx(truth.best, rel=1e-9)
@@ -101,7 +104,7 @@ def test_medium_graphs_are_planned_as_a_mixed_integer_program_would(make: Callab
     for seed in range(2):
         graph, board, costs = make(count), platform(seed, KINDS[2], 60.0), Synthetic(seed)
         assert 12 <= len(graph.nodes) <= 30
-        found = plan(graph, board, goal, costs=costs, time_limit_s=30.0)
+        found = plan(graph, board, replace(PROOF, goal=goal, time_limit_s=30.0), costs=costs)
         net, weights = net_of(Problem(graph, board, costs, goal)), (1.0, 0.0) if goal is Goal.LATENCY else (0.0, 1.0)
         other = solve_steps(net, weights, price_limits(net, weights, np.inf, np.inf), found.objective * 1.005, 60.0, 0.0)
         assert other is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
 from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -28,8 +31,10 @@ def check(problem: Problem) -> None:
     truth = Enumeration(problem)
 
     def found() -> None:
-        made = plan(problem.graph, problem.platform, problem.goal, problem.mode, costs=problem.costs, time_limit_s=20.0,
-                    budget="shared" if problem.shared_budget else "per_layer", max_interval_s=problem.max_interval_s)
+        made = plan(problem.graph, problem.platform,
+                    replace(PROOF, goal=problem.goal, mode=problem.mode, time_limit_s=20.0,
+                            budget="shared" if problem.shared_budget else "per_layer",
+                            max_interval_s=problem.max_interval_s), costs=problem.costs)
         assert made.interval_s <= problem.max_interval_s * (1 + 1e-9)
         assert evaluate(problem, made.assignment).feasible
         assert made.lower_bound <= truth.best * (1 + 1e-9)
@@ -45,8 +50,8 @@ def check(problem: Problem) -> None:
 def interval(graph: Graph, problem: Problem, share: float) -> float:
     """A limit between the interval of the fastest plan and the shortest one, or a little beyond either."""
     budget = "shared" if problem.shared_budget else "per_layer"
-    fastest = plan(graph, problem.platform, costs=problem.costs, budget=budget).interval_s
-    shortest = plan(graph, problem.platform, Goal.THROUGHPUT, costs=problem.costs, budget=budget).interval_s
+    fastest = plan(graph, problem.platform, replace(PROOF, budget=budget), costs=problem.costs).interval_s
+    shortest = plan(graph, problem.platform, replace(PROOF, goal=Goal.THROUGHPUT, budget=budget), costs=problem.costs).interval_s
     return shortest + share * (fastest - shortest)
 
 
@@ -73,21 +78,23 @@ def test_branches_at_once_keep_the_interval_too(shape: str, seed: int, kinds: tu
 
 def test_in_sequential_mode_the_interval_limits_latency() -> None:
     graph, board, costs = chain(2, 2, 3), platform(1, budget=60.0), Synthetic(1)
-    fastest = plan(graph, board, mode=Mode.SEQUENTIAL, costs=costs).latency_s
-    least = plan(graph, board, Goal.ENERGY, Mode.SEQUENTIAL, costs=costs)
+    fastest = plan(graph, board, replace(PROOF, mode=Mode.SEQUENTIAL), costs=costs).latency_s
+    least = plan(graph, board, replace(PROOF, goal=Goal.ENERGY, mode=Mode.SEQUENTIAL), costs=costs)
     assert least.latency_s > fastest
-    found = plan(graph, board, Goal.ENERGY, Mode.SEQUENTIAL, costs=costs, max_interval_s=(fastest + least.latency_s) / 2)
+    found = plan(graph, board,
+                 replace(PROOF, goal=Goal.ENERGY, mode=Mode.SEQUENTIAL,
+                         max_interval_s=(fastest + least.latency_s) / 2), costs=costs)
     assert found.latency_s <= (fastest + least.latency_s) / 2
     assert found.energy_j >= least.energy_j
     with pytest.raises(InfeasibleError, match=r"^latency: .* ms too much; raise the limit$"):
-        plan(graph, board, Goal.ENERGY, Mode.SEQUENTIAL, costs=costs, max_interval_s=fastest / 2)
+        plan(graph, board, replace(PROOF, goal=Goal.ENERGY, mode=Mode.SEQUENTIAL, max_interval_s=fastest / 2), costs=costs)
 
 
 def test_an_interval_that_cannot_be_met_is_told_with_what_is_missing() -> None:
     graph, board, costs = residual(5), platform(5, budget=60.0), Synthetic(5)
-    shortest = plan(graph, board, Goal.THROUGHPUT, costs=costs)
+    shortest = plan(graph, board, replace(PROOF, goal=Goal.THROUGHPUT), costs=costs)
     with pytest.raises(InfeasibleError, match=r"^interval between frames: .* ms allowed, .* ms too much; raise the limit$"):
-        plan(graph, board, costs=costs, max_interval_s=shortest.lower_bound / 2)
+        plan(graph, board, replace(PROOF, max_interval_s=shortest.lower_bound / 2), costs=costs)
 
 
 def test_engines_slower_than_the_interval_are_not_offered() -> None:

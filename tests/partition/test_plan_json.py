@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from dovetail.errors import BuildError
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import CANDIDATES, Goal, Mode
 from dovetail.partition.plan_json import assignment_from_json, plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
@@ -23,7 +25,7 @@ KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "obje
 @pytest.mark.parametrize("mode", Mode)
 def test_a_plan_read_back_is_equal_and_evaluates_to_the_same_number(goal: Goal, mode: Mode) -> None:
     graph, board, costs = residual(3), platform(3), Synthetic(3)
-    made = plan(graph, board, goal, mode, costs=costs)
+    made = plan(graph, board, replace(PROOF, goal=goal, mode=mode), costs=costs)
     text = json.dumps(plan_to_json(made))
     back = plan_from_json(json.loads(text))
     assert back == made
@@ -45,7 +47,8 @@ def test_the_contract_of_scripts_is_kept() -> None:
 
 
 def test_planning_twice_gives_the_same_text() -> None:
-    texts = {json.dumps(plan_to_json(plan(residual(7), platform(7), Goal.EDP, costs=Synthetic(7)))) for _ in range(2)}
+    texts = {json.dumps(plan_to_json(plan(residual(7), platform(7), replace(PROOF, goal=Goal.EDP),
+                                          costs=Synthetic(7)))) for _ in range(2)}
     assert len(texts) == 1
 
 

@@ -23,6 +23,7 @@ from dovetail.partition.boards.solver import CLOSE, pooled_problem
 from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.cuts import Network, network, total
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.options import PROOF
 from dovetail.partition.parallel.block_steps import jumps
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
@@ -65,7 +66,7 @@ def test_equal_boards_are_planned_as_enumeration_would(seed: int, count: int, bu
     board, costs = ring(seed, count, budget), Alike(seed)
     problem = Problem(graph, board, costs, goal)
     assert pooled_problem(problem) is not None
-    found, truth = plan(graph, board, goal, costs=costs, time_limit_s=30.0), Enumeration(problem)
+    found, truth = plan(graph, board, replace(PROOF, goal=goal, time_limit_s=30.0), costs=costs), Enumeration(problem)
     assert found.lower_bound <= truth.best * (1 + 1e-9)
     # A plan may put a share of the host's beside it on any board, where candidates have it on the first alone.
     if goal is not Goal.EDP or count <= STAND_INS:
@@ -78,10 +79,10 @@ def test_equal_boards_are_planned_as_enumeration_would(seed: int, count: int, bu
 def test_frames_follow_each_other_on_equal_boards_as_enumeration_says(seed: int, count: int, budget: float) -> None:
     graph, board, costs = chain(2, 2, 2), ring(seed, count, budget), Alike(seed)
     problem = Problem(graph, board, costs, Goal.THROUGHPUT)
-    found, truth = plan(graph, board, Goal.THROUGHPUT, costs=costs, time_limit_s=30.0), Enumeration(problem)
+    found, truth = plan(graph, board, replace(PROOF, goal=Goal.THROUGHPUT, time_limit_s=30.0), costs=costs), Enumeration(problem)
     assert found.lower_bound <= truth.best * (1 + 1e-9)
     assert truth.best * (1 - 1e-9) <= found.objective <= truth.best * (1 + 2 * CLOSE)
-    fastest = plan(graph, board, Goal.LATENCY, costs=costs)
+    fastest = plan(graph, board, replace(PROOF, goal=Goal.LATENCY), costs=costs)
     assert found.objective <= fastest.interval_s * (1 + 1e-9)
 
 
@@ -195,7 +196,8 @@ def test_a_ring_that_is_nearly_full_has_a_plan_near_its_bound(tmp_path: Path, na
     node by input channels that come from the host, and of the third the host takes some of what no board has room for.
     """
     (tmp_path / "m.onnx").write_bytes(zoo.build(name))
-    found = plan(graph_to_plan(tmp_path / "m.onnx")[0], load_platform("fic:8"), off_grid=True, explained=False, time_limit_s=8.0)
+    found = plan(graph_to_plan(tmp_path / "m.onnx")[0], load_platform("fic:8"),
+                 replace(PROOF, off_grid=True, explained=False, time_limit_s=8.0))
     assert found.gap <= gap
 
 

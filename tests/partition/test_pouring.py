@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from dovetail.partition.boards.solver import pooled_problem
 from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import whole_on
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.solve import plan
@@ -223,12 +225,12 @@ def test_resnet18_fills_what_links_leave_of_four_boards(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(zoo.build("resnet18"))
     graph, board = read_onnx(path).graph, load_platform("fic:4").with_link_logic()
-    found = plan(graph, board, off_grid=True, explained=False)
+    found = plan(graph, board, replace(PROOF, off_grid=True, explained=False))
     assert found.gap <= 0.005
     judged = evaluate(Problem(graph, board, DeviceCosts()), found.assignment)
     assert judged.feasible
     assert judged.objective == found.objective
-    on_grid = plan(graph, board, explained=False, time_limit_s=1.0)
+    on_grid = plan(graph, board, replace(PROOF, explained=False, time_limit_s=1.0))
     assert on_grid.objective >= found.objective
     assert on_grid.lower_bound <= on_grid.objective
 

@@ -17,6 +17,7 @@ from dovetail.partition.exact import by_device
 from dovetail.partition.exact import solver as exact
 from dovetail.partition.exact.by_device import Known
 from dovetail.partition.exact.elimination import Ranking
+from dovetail.partition.options import PROOF
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
@@ -49,10 +50,10 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("off_grid", [False, True])
 def test_a_bound_one_percent_too_high_is_an_internal_error(monkeypatch: pytest.MonkeyPatch, goal: Goal, off_grid: bool) -> None:
     board = load_platform("tx2")
-    best = plan(deep(), board, goal)
+    best = plan(deep(), board, replace(PROOF, goal=goal))
     plant(monkeypatch)
     with pytest.raises(InternalError, match=r"^internal error: solver exact: its lower bound .*; please report this") as told:
-        plan(deep(), board, goal, off_grid=off_grid)
+        plan(deep(), board, replace(PROOF, goal=goal, off_grid=off_grid))
     bound, found = re.findall(r"(?:bound|of) (\d\S*\d)", str(told.value))
     assert (float(bound), float(found)) == pytest.approx((best.objective * TOO_HIGH, best.objective), rel=1e-6)
 
@@ -99,7 +100,7 @@ def test_a_wrong_bound_of_a_front_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_plans_cut_between_the_candidates_are_held_against_no_bound() -> None:
     graph, board = deep(), load_platform("tx2")
-    on, off = plan(graph, board), plan(graph, board, off_grid=True)
+    on, off = plan(graph, board), plan(graph, board, replace(PROOF, off_grid=True))
     problem = Problem(graph, board, DeviceCosts())
     assert on_grid(problem, on.assignment)
     assert not on_grid(problem, off.assignment)

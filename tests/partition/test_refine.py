@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from dovetail.partition.candidates import divide
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.refine import refine
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem, axes_of
 from dovetail.partition.solve import plan
@@ -35,7 +37,7 @@ def alexnet(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 def test_a_refined_plan_is_legal_and_never_worse(number: int, goal: Goal) -> None:
     for seed in range(4):
         graph, board = GRAPHS[number](seed), platform(seed, budget=60.0)
-        own = plan(graph, board, goal, costs=Synthetic(seed))
+        own = plan(graph, board, replace(PROOF, goal=goal), costs=Synthetic(seed))
         problem = Problem(graph, board, Synthetic(seed), goal)
         found, judged = refine(problem, own.assignment, evaluate(problem, own.assignment))
         assert judged == evaluate(problem, found)
@@ -62,7 +64,7 @@ def test_fixed_nodes_stay_where_they_are(alexnet: Graph) -> None:
     pinned = divide(*next((s.axis, [p.stop for p in s.pieces[:-1]], s.pieces[-1].stop, s.devices)
                           for s in plan(graph, board).assignment.values() if s.axis is not None))
     name = next(n for n, s in plan(graph, board).assignment.items() if s == pinned)
-    assert plan(graph, board, fixed={name: pinned}, off_grid=True).assignment[name] == pinned
+    assert plan(graph, board, replace(PROOF, off_grid=True), fixed={name: pinned}).assignment[name] == pinned
 
 
 def test_alexnet_gains_between_the_candidates_and_the_plan_says_so(alexnet: Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -14,6 +15,7 @@ from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.tree import relaxed_tree, tree_of
 from dovetail.partition.explain.runners_up import RunnerUp, runners_up
 from dovetail.partition.explain.runners_up import rivals_of as nearby
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Plan, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -26,7 +28,7 @@ KINDS = (Kind.CPU, Kind.GPU, Kind.FPGA)
 
 
 def rivals_of(problem: Problem) -> tuple[Plan, dict[str, RunnerUp]]:
-    best = plan(problem.graph, problem.platform, problem.goal, problem.mode, costs=problem.costs)
+    best = plan(problem.graph, problem.platform, replace(PROOF, goal=problem.goal, mode=problem.mode), costs=problem.costs)
     judged = evaluate(problem, best.assignment)
     ranking = rank(problem, tree_of(problem), (judged.latency_s, judged.energy_j), inf)
     return best, runners_up(problem, best.assignment, judged, [options(problem, n) for n in problem.graph.nodes], ranking)
@@ -72,7 +74,7 @@ def test_within_limits_runners_up_are_legal_and_no_better_than_the_best_plan() -
 
 def test_every_node_of_a_long_network_has_a_runner_up_no_worse_than_moving_it_alone() -> None:
     problem = Problem(chain(210, 2, 3), platform(3, KINDS, 25.0), Synthetic(3))
-    best = plan(problem.graph, problem.platform, costs=problem.costs, time_limit_s=1.0, explained=False)
+    best = plan(problem.graph, problem.platform, replace(PROOF, time_limit_s=1.0, explained=False), costs=problem.costs)
     judged = evaluate(problem, best.assignment)
     choices = nearby(problem, best.assignment)
     ranking = rank(problem, relaxed_tree(problem, choices), (judged.latency_s, judged.energy_j), inf)
@@ -89,6 +91,6 @@ def test_every_node_of_a_long_network_has_a_runner_up_no_worse_than_moving_it_al
 
 def test_the_sentence_names_the_other_place_and_what_it_costs() -> None:
     graph, board, costs = chain(3, 2, 3), platform(1, KINDS, 1e9), Synthetic(1)
-    told = plan(graph, board, costs=costs, rivals=True)
+    told = plan(graph, board, replace(PROOF, rivals=True), costs=costs)
     assert all("; next best " in n.why and n.why.endswith("in all") for n in told.nodes), [n.why for n in told.nodes]
     assert told.assignment == plan(graph, board, costs=costs).assignment

@@ -18,6 +18,7 @@ from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import cost_node, evaluate
 from dovetail.partition.explain import baselines
 from dovetail.partition.explain.baselines import balanced, chance, greedy
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan
@@ -33,7 +34,7 @@ from tests.partition.worlds import Synthetic, chain, platform, residual
 def test_every_solver_gives_a_judged_plan_above_its_bound(solver: str, goal: Goal) -> None:
     for seed in range(4):
         graph, board, costs = residual(seed), platform(seed), Synthetic(seed, refuse=0.2)
-        found, best = plan(graph, board, goal, solver=solver, costs=costs), plan(graph, board, goal, costs=costs)
+        found, best = (plan(graph, board, replace(PROOF, goal=goal, solver=s), costs=costs) for s in (solver, "exact"))
         assert found.lower_bound <= best.objective <= found.objective
         assert found.objective == evaluate(Problem(graph, board, costs, goal), found.assignment).objective
         if solver in found.baselines:
@@ -66,7 +67,7 @@ def test_single_devices_are_judged_without_pins_and_other_baselines_with_them() 
     free = plan(graph, board, costs=costs)
     everything = {n.name: whole_on("fpga") for n in graph.nodes}
     for pins in ({"n1": whole_on("fpga")}, everything):
-        found = plan(graph, board, fixed=pins, costs=costs, thrift=0.05)
+        found = plan(graph, board, replace(PROOF, thrift=0.05), fixed=pins, costs=costs)
         assert found.pinned == len(pins)
         assert {k: found.baselines[k] for k in Kind} == {k: free.baselines[k] for k in Kind}
         assert None not in found.baselines.values()
@@ -138,7 +139,7 @@ def test_the_random_baseline_is_drawn_alike_every_time_within_the_budget() -> No
 
 def test_sequential_shares_never_beat_concurrent_ones() -> None:
     for seed in range(5):
-        times = [plan(residual(seed), platform(seed), mode=m, costs=Synthetic(seed)).objective
+        times = [plan(residual(seed), platform(seed), replace(PROOF, mode=m), costs=Synthetic(seed)).objective
                  for m in (Mode.CONCURRENT, Mode.SEQUENTIAL)]
         assert times[0] <= times[1] * (1 + 1e-12)
 
@@ -168,9 +169,9 @@ def test_a_budget_too_small_for_all_nodes_is_named_with_the_amount() -> None:
 
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(UsageError, match="solver magic: unknown; possible: exact, greedy, balanced, random, single"):
-        plan(chain(2), platform(1), solver="magic", costs=Synthetic(1))
+        plan(chain(2), platform(1), replace(PROOF, solver="magic"), costs=Synthetic(1))
     with pytest.raises(UsageError, match="budget lavish: unknown; possible: shared, per_layer"):
-        plan(chain(2), platform(1), budget="lavish", costs=Synthetic(1))
+        plan(chain(2), platform(1), replace(PROOF, budget="lavish"), costs=Synthetic(1))
 
 
 def test_every_node_says_why() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from dovetail.errors import UsageError
 from dovetail.ir import Graph
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate, reevaluate
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Plan, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -36,7 +38,7 @@ def board() -> Platform:
 
 def test_area_is_saved_within_the_fraction_allowed(graph: Graph, board: Platform) -> None:
     best = plan(graph, board)
-    thrifty = plan(graph, board, thrift=0.05)
+    thrifty = plan(graph, board, replace(PROOF, thrift=0.05))
     assert best.status is Status.OPTIMAL
     assert best.objective < thrifty.objective <= best.objective * 1.05
     assert thrifty.lower_bound <= best.objective
@@ -46,7 +48,7 @@ def test_area_is_saved_within_the_fraction_allowed(graph: Graph, board: Platform
 
 
 def test_the_trunk_stays_on_the_fpga_and_the_classifier_leaves_it(graph: Graph, board: Platform) -> None:
-    found = plan(graph, board, thrift=0.05)
+    found = plan(graph, board, replace(PROOF, thrift=0.05))
     assert found.assignment["conv1"].devices == ("fpga",)
     assert found.assignment["fc1"].devices == ("cpu",)
 
@@ -54,17 +56,17 @@ def test_the_trunk_stays_on_the_fpga_and_the_classifier_leaves_it(graph: Graph, 
 @pytest.mark.parametrize("thrift", [0.0, 0.1, 0.3, 0.9])
 @pytest.mark.parametrize("goal", list(Goal))
 def test_a_thrifty_plan_is_never_worse_than_a_baseline(graph: Graph, board: Platform, thrift: float, goal: Goal) -> None:
-    found = plan(graph, board, goal, thrift=thrift)
+    found = plan(graph, board, replace(PROOF, goal=goal, thrift=thrift))
     assert found.objective <= min(v for v in found.baselines.values() if v is not None)
 
 
 def test_a_node_that_thrift_moved_says_so(graph: Graph, board: Platform) -> None:
-    found = plan(graph, board, thrift=0.05)
+    found = plan(graph, board, replace(PROOF, thrift=0.05))
     assert any(n.why.endswith("less in all, given up by thrift to save area") for n in found.nodes)
 
 
 def test_thrift_leaves_the_plans_of_other_solvers_alone(graph: Graph, board: Platform) -> None:
-    found = plan(graph, board, solver="greedy", thrift=0.05)
+    found = plan(graph, board, replace(PROOF, solver="greedy", thrift=0.05))
     assert found.objective == found.baselines["greedy"]
 
 
@@ -80,4 +82,4 @@ def test_a_moved_node_judged_locally_is_judged_as_anew(graph: Graph, board: Plat
 
 def test_an_impossible_fraction_is_refused(graph: Graph, board: Platform) -> None:
     with pytest.raises(UsageError, match=r"thrift 1: a fraction of the objective from 0 to below 1 is possible, such as 0\.01"):
-        plan(graph, board, thrift=1.0)
+        plan(graph, board, replace(PROOF, thrift=1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -19,6 +20,7 @@ from dovetail.partition.exact.arcs import used_by
 from dovetail.partition.interval.changes import TRIED
 from dovetail.partition.interval.fronts import fitting_bound
 from dovetail.partition.interval.solver import CROSSED_GAP, _Search
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -33,9 +35,9 @@ KINDS = (Kind.CPU, Kind.GPU, Kind.FPGA)
 @given(seed=st.integers(0, 10_000), share=st.floats(1.0, 1.6), on_energy=st.booleans())
 def test_limits_on_latency_and_energy_are_kept_and_the_interval_is_still_least(seed: int, share: float, on_energy: bool) -> None:
     graph, board, costs = chain(3, 2, 2), platform(seed, KINDS, 40.0), Synthetic(seed)
-    least = plan(graph, board, Goal.ENERGY if on_energy else Goal.LATENCY, costs=costs)
+    least = plan(graph, board, replace(PROOF, goal=Goal.ENERGY if on_energy else Goal.LATENCY), costs=costs)
     limit = {"max_energy_j": least.energy_j * share} if on_energy else {"max_latency_s": least.latency_s * share}
-    found = plan(graph, board, Goal.THROUGHPUT, costs=costs, **limit)
+    found = plan(graph, board, replace(PROOF, goal=Goal.THROUGHPUT, **limit), costs=costs)
     truth = Enumeration(Problem(graph, board, costs, Goal.THROUGHPUT, **limit))
     assert found.lower_bound <= truth.best * (1 + 1e-12)
     assert found.status is Status.OPTIMAL
@@ -45,8 +47,8 @@ def test_limits_on_latency_and_energy_are_kept_and_the_interval_is_still_least(s
 def test_where_arms_may_run_at_once_limits_leave_a_true_bound() -> None:
     for seed in range(6):
         graph, board, costs = fork(seed), platform(seed, KINDS, 40.0), Synthetic(seed)
-        limit = plan(graph, board, Goal.LATENCY, costs=costs).latency_s * 1.02
-        found = plan(graph, board, Goal.THROUGHPUT, costs=costs, max_latency_s=limit)
+        limit = plan(graph, board, replace(PROOF, goal=Goal.LATENCY), costs=costs).latency_s * 1.02
+        found = plan(graph, board, replace(PROOF, goal=Goal.THROUGHPUT, max_latency_s=limit), costs=costs)
         problem = Problem(graph, board, costs, Goal.THROUGHPUT, max_latency_s=limit)
         choices = [options(problem, n).splits for n in problem.graph.nodes]
         rng = np.random.default_rng(seed)
@@ -59,7 +61,7 @@ def test_where_arms_may_run_at_once_limits_leave_a_true_bound() -> None:
 def test_pipelined_frames_come_at_least_as_often_as_the_fastest_plan_lets_them() -> None:
     for seed in range(8):
         graph, board, costs = residual(seed), platform(seed, KINDS, 40.0), Synthetic(seed)
-        paced, fastest = (plan(graph, board, goal, costs=costs) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
+        paced, fastest = (plan(graph, board, replace(PROOF, goal=goal), costs=costs) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
         assert paced.interval_s <= fastest.interval_s * (1 + 1e-12)
         assert fastest.latency_s <= paced.latency_s * (1 + 1e-12)
         assert paced.objective == paced.interval_s == evaluate(Problem(graph, board, costs, Goal.THROUGHPUT),
@@ -70,20 +72,21 @@ def test_pipelined_frames_come_at_least_as_often_as_the_fastest_plan_lets_them()
 
 def test_in_sequence_the_interval_is_the_latency_and_so_is_the_plan() -> None:
     graph, board, costs = residual(3), platform(3, KINDS, 40.0), Synthetic(3)
-    paced, fastest = (plan(graph, board, goal, Mode.SEQUENTIAL, costs=costs) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
+    paced, fastest = (plan(graph, board, replace(PROOF, goal=goal, mode=Mode.SEQUENTIAL),
+                           costs=costs) for goal in (Goal.THROUGHPUT, Goal.LATENCY))
     assert paced.interval_s == paced.latency_s == fastest.latency_s
 
 
 def test_a_chain_of_sixteen_is_bounded_closely_and_without_time_still_truly() -> None:
     graph, board, costs = chain(16, 4, 6), platform(2), Synthetic(2)
-    found, hurried = (plan(graph, board, Goal.THROUGHPUT, costs=costs, time_limit_s=s) for s in (4.0, 0.0))
+    found, hurried = (plan(graph, board, replace(PROOF, goal=Goal.THROUGHPUT, time_limit_s=s), costs=costs) for s in (4.0, 0.0))
     assert found.gap <= 0.02
     assert hurried.lower_bound <= found.objective <= hurried.objective
 
 
 def test_limits_that_cannot_be_met_are_named() -> None:
     with pytest.raises(InfeasibleError, match=r"latency: every plan .* needs at least .* ms"):
-        plan(chain(2), platform(1), Goal.THROUGHPUT, costs=Synthetic(1), max_latency_s=1e-6)
+        plan(chain(2), platform(1), replace(PROOF, goal=Goal.THROUGHPUT, max_latency_s=1e-6), costs=Synthetic(1))
 
 
 @settings(max_examples=10, deadline=None)

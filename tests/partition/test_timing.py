@@ -10,6 +10,7 @@ import pytest
 
 from dovetail.ir import Graph
 from dovetail.partition.columns import compacted, inputs_held, options
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -63,6 +64,6 @@ def test_what_is_remembered_of_columns_that_are_gone_is_not_taken_for_others() -
 
 def test_a_plan_without_sentences_is_the_same_plan() -> None:
     graph, board, costs = residual(2), platform(2), Synthetic(2)
-    told, silent = plan(graph, board, costs=costs), plan(graph, board, costs=costs, explained=False)
+    told, silent = plan(graph, board, costs=costs), plan(graph, board, replace(PROOF, explained=False), costs=costs)
     assert all(n.why for n in told.nodes)
     assert silent == replace(told, nodes=tuple(replace(n, why="") for n in told.nodes))

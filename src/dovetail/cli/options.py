@@ -91,6 +91,9 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
                      help="make the board's FPGA one accelerator for the whole network: dedicated engines for the first layers "
                           "and reusable ones for the rest (fibha), one engine per layer (sesl), reusable ones alone (seml), one "
                           "array (monolithic), every multiplier in logic (dhm), or the best of them (auto)")
+    sub.add_argument("--gap", type=float, default=0.0, metavar="F",
+                     help="end the search once the plan is proven to be within this fraction of the best, such as 0.005 "
+                          "(default: %(default)s, as near as the time allows)")
     sub.add_argument("--time-limit", type=float, default=4.0, metavar="S",
                      help="seconds to search, counted in work, so that every machine finds the same plan (default: %(default)s)")
 
@@ -185,11 +188,12 @@ def planning(options: argparse.Namespace) -> Options:
     if fold is not None and options.architecture is not None:
         raise UsageError("--architecture chooses the folds of all layers; leave out --fold")
     goal, mode = Goal(options.objective or Goal.LATENCY.value), Mode(options.mode or Mode.CONCURRENT.value)
-    return Options(goal, mode, options.solver, options.budget,
-                   None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
-                   None if options.max_energy_mj is None else options.max_energy_mj / 1e3, options.time_limit,
-                   THRIFT if options.thrift is None else options.thrift,
-                   fold, options.architecture, None if options.min_fps is None else 1 / options.min_fps, pins(options))
+    return Options(goal=goal, mode=mode, solver=options.solver, budget=options.budget,
+                   max_latency_s=None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
+                   max_energy_j=None if options.max_energy_mj is None else options.max_energy_mj / 1e3,
+                   max_interval_s=None if options.min_fps is None else 1 / options.min_fps,
+                   time_limit_s=options.time_limit, gap=options.gap, thrift=THRIFT if options.thrift is None else options.thrift,
+                   fold=fold, architecture=options.architecture, pins=pins(options))
 
 
 def pins(options: argparse.Namespace) -> dict[str, Split]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dovetail.errors import Interrupted
+from dovetail.progress import Progress
 
 
 def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
@@ -25,7 +26,7 @@ def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar() -> Iterator[Progress]:
     """A progress bar on standard error, for people only."""
     if not sys.stderr.isatty():
         last = [""]
@@ -38,9 +39,10 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield line
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
-                  console=Console(stderr=True), transient=True) as bar:
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+    with Bar(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True),
+             transient=True) as bar:
         task = bar.add_task("start", total=None)
         yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
 

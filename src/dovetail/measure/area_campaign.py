@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ from dovetail.fpga.toolchain.synthesize import FAMILIES, SYNTHESIS_MEMORY_BYTES,
 from dovetail.fpga.toolchain.tools import content_key
 from dovetail.measure.area_layers import AreaLayer, area_graph
 from dovetail.processes import end_with_parent, worker_pool
+from dovetail.progress import Progress
 
-Progress = Callable[[str, int, int], None]
 SCHEMA = 1
 TOP = "layer"
 """Name of every layer's top module."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -12,11 +12,11 @@ from dovetail.errors import UsageError
 from dovetail.ir import Graph
 from dovetail.measure.layers import Layer
 from dovetail.measure.records import Record, Timing, load_record, save_record
+from dovetail.progress import Progress
 
 ENERGY_EVERY = 11
 """Energy takes two seconds a layer, so that only every so many layers tell it; power hardly depends on the layer."""
 
-Progress = Callable[[str, int, int], None]
 
 
 class Measured(Protocol):

@@ -22,8 +22,9 @@ from dovetail.numerics.kernels import weighted_sum
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, levels_of, ranked, threshold_node, weight_values
 from dovetail.numerics.lq_fit import fit_levels, fit_weights
 from dovetail.numerics.observe import chunks, float_values
-from dovetail.numerics.quantize import Progress, quantize_network
+from dovetail.numerics.quantize import quantize_network
 from dovetail.numerics.tables import tabulate
+from dovetail.progress import Progress
 
 WHOLE = "int8"
 KINDS = (WHOLE, "int4", "lq2")

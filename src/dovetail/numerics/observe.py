@@ -15,8 +15,8 @@ from dovetail.ir import Array, Conv, Gemm, Graph, Node, Real
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.kernels import frames_at_once, weighted_sum
 from dovetail.numerics.reference import batches, fixes_batch, own_frames, run_float_node
+from dovetail.progress import Progress
 
-Progress = Callable[[str, int, int], None]
 Compute = Callable[[Node, list[Array]], Array]
 
 

@@ -21,8 +21,8 @@ from dovetail.numerics.noise import outputs_snr_db, powers, snr_db
 from dovetail.numerics.observe import chunks, float_values
 from dovetail.numerics.peer import run_peer, static_int8
 from dovetail.numerics.reference import own_frames
+from dovetail.progress import Progress
 
-Progress = Callable[[str, int, int], None]
 UNDEFINED = "top-1 agreement is not defined: the network has no single output of class scores"
 
 

@@ -5,7 +5,7 @@ Decides every number of the integer graph, before and independently of any parti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, log2
 
@@ -22,6 +22,7 @@ from dovetail.numerics.kernels import weighted_sum
 from dovetail.numerics.noise import decibels, outputs_snr_db
 from dovetail.numerics.reference import fixes_batch
 from dovetail.numerics.tables import tabulate
+from dovetail.progress import Progress
 from dovetail.words import counted
 
 DEFAULT_BITS = 8
@@ -38,7 +39,6 @@ LARGEST_BIAS = float(1 << 22)
 LARGEST = 2.0**40
 """Activations beyond this are a diverging network, not data to quantize; scales stay far inside float32."""
 
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -19,8 +18,9 @@ from dovetail.partition.judged import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.proof import hold_over
-from dovetail.partition.solve import exact
+from dovetail.partition.strategy import exact
 from dovetail.platform.device import Platform
+from dovetail.progress import Progress, silent
 
 CLOSE = 9.9e-4
 """Relative gap a point is proven to, where the time allows."""
@@ -66,7 +66,7 @@ class Front:
 
 def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.CONCURRENT, budget: str = "shared",
           costs: CostModel | None = None, point_limit_s: float = POINT_LIMIT_S,
-          progress: Callable[[str, int, int], None] = lambda stage, done, total: None, areas: int = 1) -> Front:
+          progress: Progress = silent, areas: int = 1) -> Front:
     """Least latency within limits on energy, spread evenly from the thriftiest plan's to the fastest plan's energy.
 
     With several `areas` there is such a front for each of so many parts of all budgets, up to all of them.
@@ -90,7 +90,7 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
 
 
 def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
-             progress: Callable[[str, int, int], None], notes: list[str]) -> list[Point]:
+             progress: Progress, notes: list[str]) -> list[Point]:
     """The points within a part of the area, which the problem's budgets are; notes on those whose search was cut short."""
     def solved(problem: Problem, known: Known) -> tuple[tuple[Assignment, Evaluation], float]:
         with counted(point_limit_s) as meter:

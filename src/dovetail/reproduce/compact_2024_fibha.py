@@ -10,7 +10,7 @@ moving weights; DSP blocks have no coefficient. GPUs beside them by the models o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from dovetail.planning import Options, cut_out, make_plan
 from dovetail.platform.accelerator import Accelerator, Architecture, to_entries
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
+from dovetail.progress import Progress
 from dovetail.reproduce.compact_2024_fibha_tables import document, recorded_blocks
 from dovetail.zoo import build
 
@@ -44,7 +45,6 @@ GPUS = ("tx2", "h200")
 KINDS = (Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC)
 CLOCK_HZ = 200e6
 """Assumed for every board, as by MCCM, the analytic model of FiBHA's authors; no open tool routes these parts."""
-Progress = Callable[[str, int, int], None]
 
 
 def region(network: str, size: int | None, device: Device) -> Graph:

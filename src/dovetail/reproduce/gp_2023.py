@@ -7,7 +7,7 @@ division, and the best division there is, found by trying all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,15 +17,16 @@ from dovetail.hardware.shares import Floats
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
 from dovetail.partition.geometric.paper import KAPPA, PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
 from dovetail.partition.geometric.rounding import whole_units
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Mode
 from dovetail.partition.solve import plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
+from dovetail.progress import Progress
 from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, Reading, at, by_filters, paper_layer
 from dovetail.reproduce.gp_readings import needed, readings
 from dovetail.terminal import table
 
-Progress = Callable[[str, int, int], None]
 BOARD = "tx2-c10gx"
 EXAMPLE = Convolution(112, 16, 1, 32)
 """The layer of Figures 3 to 5, whose 16 input channels are divided."""
@@ -118,7 +119,7 @@ def _example_on_fits(board: Platform) -> dict[str, Any]:
     found = {}
     for name, solver, mode in (("gp_paper", "gp-paper", Mode.SEQUENTIAL), ("exact", "exact", Mode.SEQUENTIAL),
                                ("exact_at_once", "exact", Mode.CONCURRENT)):
-        made = plan(graph, board, mode=mode, solver=solver)
+        made = plan(graph, board, replace(PROOF, mode=mode, solver=solver))
         split = made.assignment["example"]
         units = {p.device: p.stop - p.start for p in split.pieces} if split.axis is not None else {
             split.devices[0]: EXAMPLE.filters}

@@ -20,11 +20,13 @@ from typing import Any
 from dovetail.ir import Graph
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Assignment, Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.platform.device import Kind, ModelSet, Platform
 from dovetail.platform.load import load_platform
+from dovetail.progress import Progress
 from dovetail.reproduce import gains, gp_figures, modules
 from dovetail.terminal import table
 
@@ -35,7 +37,6 @@ KEYS = ("energy", "latency")
 HARDWARE = {ModelSet.PLANNING: "hardware we generate",
             ModelSet.MEASURED: "area and clock of the authors' hardware by their Quartus rows, whose M20K counts end at 587"}
 """What the FPGA holds, by the set of models believed of it."""
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _row(block: Block, side: int, board: Platform, gpu_board: Platform) -> dict[
     row: dict[str, Any] = {"side": side, "gpu": alone.side(), "hand": hand.side(), "resources": hand.resources,
                            "violations": list(hand.violations)}
     for goal in (Goal.LATENCY, Goal.ENERGY):
-        best = plan(graph, board, goal)
+        best = plan(graph, board, replace(PROOF, goal=goal))
         figures = judge(graph, board, best.assignment, True)
         row[f"best_{goal.value}"] = {**figures.side(), "gap": best.gap, "devices": _devices(best.assignment)}
     return row

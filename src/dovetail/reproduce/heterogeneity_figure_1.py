@@ -7,7 +7,7 @@ we generate, weights drawn from a normal distribution and rounded to int8. Its b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.ir import RELU, Constant, Conv, Graph, Node, Tensor, Window
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.load import load_platform
+from dovetail.progress import Progress
 from dovetail.reproduce import gains
 from dovetail.terminal import table
 
@@ -35,7 +36,6 @@ WHY = (
     "Quartus goes on in logic.",
     "Energies are of the part alone with its own idle power, without the other device and the link, as in the figure.",
 )
-Progress = Callable[[str, int, int], None]
 
 
 def layer(filters: int, kernel: int) -> Graph:

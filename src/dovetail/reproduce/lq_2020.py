@@ -8,7 +8,7 @@ what was simulated and synthesized (`bench/lq.py`) is in the records.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -31,6 +31,7 @@ from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
 from dovetail.platform.topology import with_switch
+from dovetail.progress import Progress
 from dovetail.reproduce.lq_2020_layers import (
     LAYER_PACES,
     bits_of_conv2,
@@ -42,8 +43,6 @@ from dovetail.reproduce.lq_2020_layers import (
 )
 from dovetail.schedule.program import lower
 from dovetail.terminal import table
-
-Progress = Callable[[str, int, int], None]
 
 TABLE_5_2 = {
     "trad_1": (261_367_581, 262_756_056), "pps_1": (261_367_581, 262_756_056),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from dovetail.numerics import quality
 from dovetail.numerics.calibration import Calibration, Samples, frames_for, load_arrays, load_samples, samples_of
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.fixed import dequantize
+from dovetail.progress import Progress
 from dovetail.runtime.build import Build
 from dovetail.runtime.execute import run_stored, store
 from dovetail.words import counted
@@ -23,7 +24,6 @@ from dovetail.words import counted
 WAYS = ("float", "int8", "onnxruntime_int8", "build")
 """Who computes the scores, as `evaluate --json` calls them."""
 
-Progress = Callable[[str, int, int], None]
 Outputs = dict[str, dict[str, Array]]
 """Real outputs by way and tensor."""
 

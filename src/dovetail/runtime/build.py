@@ -28,7 +28,8 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import platform_from_dict
-from dovetail.runtime.generate import HARDWARE, Hardware, Progress, hardware_from_json, silent
+from dovetail.progress import Progress, silent
+from dovetail.runtime.generate import HARDWARE, Hardware, hardware_from_json
 from dovetail.runtime.trust import check_origin, check_plain, check_trusted
 from dovetail.schedule.program import Program, Segment, lower
 

@@ -23,12 +23,11 @@ from dovetail.ir import Array, Graph, slices
 from dovetail.numerics.calibration import clipped_notes, frames_for
 from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.reference import run_integer
+from dovetail.progress import Progress
 from dovetail.runtime.build import Build, Part, synthetic_integers
 from dovetail.runtime.clocks import compare_clocks
 from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
-
-Progress = Callable[[str, int, int], None]
 
 DEFAULT_FRAMES = 64
 """Frames `verify` runs unless told otherwise."""

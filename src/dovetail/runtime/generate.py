@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,9 @@ from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.packing import BUS_BITS
 from dovetail.ir.onnx.write import Boundary, to_onnx
 from dovetail.platform.device import Kind, Platform
+from dovetail.progress import Progress
 from dovetail.runtime.loads import loaded_folds
 from dovetail.schedule.program import Program
-
-Progress = Callable[[str, int, int], None]
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)

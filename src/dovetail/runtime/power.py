@@ -8,7 +8,7 @@ activity holds while an engine works: toggles per frame over the clocks of its o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from dovetail.ir import Array, Reshape
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
+from dovetail.progress import Progress
 from dovetail.runtime.build import SCHEMA, Build
 from dovetail.runtime.execute import expect_partials, gather
 from dovetail.schedule.program import Segment
@@ -36,7 +37,6 @@ POWER = "power.json"
 BETWEEN = "between engines"
 """FIFOs and forks that belong to no node."""
 
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

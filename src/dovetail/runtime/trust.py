@@ -18,7 +18,8 @@ from dovetail.errors import BuildError, ToolError
 from dovetail.fpga.toolchain.tools import cache_lookup, cached, content_key
 from dovetail.ir.onnx.file import external_tensor
 from dovetail.platform.device import Kind, Platform
-from dovetail.runtime.generate import Hardware, Progress, write_parts
+from dovetail.progress import Progress
+from dovetail.runtime.generate import Hardware, write_parts
 from dovetail.schedule.program import Program
 
 GENERATED = tuple(kind.value for kind in Kind)

@@ -20,14 +20,12 @@ STEPS = (1, 2, 4, 8, 16, 32, 64)
 """Units by which the cuts of a plan are offered to move, up to a sixteenth of their axis."""
 FEW = (1, 2, 3, 4, 6, 8, 12)
 """Units that a device of limited area is offered of an axis."""
-MOST_NODES = 64
-"""Nodes up to which a network is planned again; in larger ones single cuts matter less, and time more."""
 FILTERS = (Axis.OUTPUT_CHANNELS, Axis.GROUPS)
 
 
 def worth_finer(problem: Problem) -> bool:
-    """Whether a network is small enough to be planned again, for a goal that adds up over its nodes."""
-    return (len(problem.graph.nodes) <= MOST_NODES and len(problem.devices) <= FEW_DEVICES and not problem.more
+    """Whether a network can be planned again with other cuts: over few devices, for a goal that adds up over its nodes."""
+    return (len(problem.devices) <= FEW_DEVICES and not problem.more
             and problem.goal is not Goal.THROUGHPUT)
 
 

@@ -61,8 +61,6 @@ ASTRAY = 0.01
 """Relative gap beyond which plans are astray."""
 FITTING_S = 0.6
 """Seconds by which fronts may end late."""
-BETTER, ENOUGH, PATIENT = 1.5e-3, 3.5e-3, 0.3
-"""Relative gap at which a bound will do, and at which it does once such a part of the time is used."""
 CEILINGS = (3e-3, 7e-3, 0.012)
 """How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many. Where the best
 plan is no farther, they end there."""
@@ -79,8 +77,7 @@ PROVEN = 1e-9
 class _Search:
     """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
 
-    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, patient_until: float = 0.0,
-                 late_s: float = 0.0) -> None:
+    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, gap: float, late_s: float = 0.0) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
         timed = problem.max_latency_s is not None or problem.max_energy_j is not None
         tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
@@ -88,7 +85,7 @@ class _Search:
         self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
                              [self.net.amounts(x) for x in self.net.limits])
         self.changes = Changes(self.net, self.ledger)
-        self.best, self.patient_until, self.late_s = ceiling, patient_until, late_s
+        self.best, self.gap, self.late_s = ceiling, gap, late_s
         self.to_go: list[Floats] = []
         self.polished: dict[tuple[int, ...], float] = {}
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
@@ -207,9 +204,8 @@ class _Search:
         return bound
 
     def near(self, bound: float) -> bool:
-        """Whether a bound will do: where area binds and nodes are not few, what is left takes many labels or long programs."""
-        enough = ENOUGH if worked() > self.patient_until else BETTER
-        return self.fitted and len(self.net.tables) > FEW_NODES and self.best - bound <= enough * self.best
+        """Whether the best plan is as near to a bound as was asked for."""
+        return self.best - bound <= max(PROVEN, self.gap) * self.best
 
     def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
         """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
@@ -358,21 +354,21 @@ class _Search:
 
 
 def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceiling: float,
-                      deadline: float, begun: Assignment | None = None) -> tuple[Answer, list[Options], list[Options] | None]:
+                      deadline: float, begun: Assignment | None = None,
+                      gap: float = 0.0) -> tuple[Answer, list[Options], list[Options] | None]:
     """Plans better than `ceiling`, a bound on all, the columns left to look at and, of these, those that were.
 
-    `begun` is a plan to begin with.
+    `begun` is a plan to begin with, `gap` how near to the bound, as a fraction, a plan need be.
     As for other goals, the most promising columns are searched first: what cannot beat their best plan is struck.
     """
     ranking = rank_interval(problem, tree, ceiling, deadline)
-    patient_until = worked() + PATIENT * (deadline - worked())
     plans: tuple[Assignment, ...] = ()
     start: Mapping[str, float] = {}
     first: _Search | None = None
     core = thin(problem, ranking.core(choices, CORE)) if any(len(c) > 2 * CORE for c in choices) else None
     if core is not None:
         now = worked()
-        first = _Search(problem, core, ceiling, patient_until)
+        first = _Search(problem, core, ceiling, gap)
         first.adopt(begun)
         found = first.weigh({}, now + WEIGHED * (deadline - now))
         ending = now + FIRST_SHARE * (deadline - now)
@@ -387,7 +383,7 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     kept = thin(problem, left, bounds=ranking.of(choices, left))
     if kept is None:
         return Answer(plans, ranking.bound), left, None
-    search = _Search(problem, kept, ceiling, patient_until, FITTING_S)
+    search = _Search(problem, kept, ceiling, gap, FITTING_S)
     for known in (plans or (begun,))[-1:]:
         search.adopt(known)
     found = search.weigh(start, worked() + FIRST_SHARE / 2 * (deadline - worked()), first)

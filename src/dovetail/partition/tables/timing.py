@@ -137,13 +137,13 @@ def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
     return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
 
 
-def _arrived(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> tuple[Arrivals, dict[int, Ints]]:
+def _arrived(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> tuple[Arrivals, dict[Ask, Ints]]:
     """Arrivals, and which of their cells are those of each node.
 
     Alike nodes that read from alike producers share theirs, apart from places that leave a streaming device while they are made.
     """
     fetches: list[Fetch] = []
-    cells: dict[int, Ints] = {}
+    cells: dict[Ask, Ints] = {}
     at = 0
     for alike in families:
         if len(alike) == 1:
@@ -176,7 +176,7 @@ def _prices(ask: Ask) -> tuple[object, ...]:
             own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(), ask.partial_bytes)
 
 
-def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[int, Ints], at: int) -> int:
+def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[Ask, Ints], at: int) -> int:
     """Add what alike nodes fetch from places that lie still, and from those that do not; where cells of the next begin."""
     first, held = alike[0].fetch, [ask.fetch.known[ask.fetch.inputs[0]] for ask in alike]
     places, columns = np.unique(np.concatenate([h.places for h in held])), np.unique(

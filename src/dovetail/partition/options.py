@@ -1,0 +1,87 @@
+"""What a user can ask of a plan, said once: from the command line to the solver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dovetail.errors import UsageError
+from dovetail.ir import Graph
+from dovetail.partition.plan import Goal, Mode, Split
+from dovetail.partition.plan_json import plan_from_json
+from dovetail.platform.device import Platform
+from dovetail.platform.load import load_platform, platform_from_dict
+from dovetail.platform.schema import suggestion
+
+BUDGETS = ("shared", "per_layer")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user can ask of a plan beyond model and board."""
+
+    goal: Goal = Goal.LATENCY
+    mode: Mode = Mode.CONCURRENT
+    solver: str = "exact"
+    budget: str = "shared"
+    """`shared`: all nodes of a device share its resources; `per_layer`: each node may take all, as some papers have it."""
+    max_latency_s: float | None = None
+    max_energy_j: float | None = None
+    time_limit_s: float = 4.0
+    """Work of the search, in seconds that it takes on one machine (see `effort`)."""
+    thrift: float = 0.05
+    """Fraction of the objective that may be given up to save FPGA area; see partition/explain/thrift.py."""
+    fold: int | str | None = None
+    """Clocks per frame that an FPGA layer with shared multipliers may take; `auto` tries some; None maps layers directly."""
+    architecture: str | None = None
+    """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network; None: none."""
+    max_interval_s: float | None = None
+    """How far apart pipelined frames may be; see partition/interval/busy.py."""
+    pins: Mapping[str, Split] = field(default_factory=dict)
+    """Splits of nodes that are decided already, by their names; `*` in a name stands for anything."""
+    gap: float = 0.0
+    """How far from the best, as a fraction of it, a plan may be proven for the search to end."""
+    off_grid: bool = True
+    """Whether `exact` may move the cuts of its plan between the positions it proves its bound over."""
+    explained: bool = True
+    """Whether each node says why it is where it is."""
+    rivals: bool = True
+    """Whether it says so by comparing with the best plan in which it is elsewhere: about half as long as the plan itself."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.thrift < 1:
+            raise UsageError(f"thrift {self.thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
+        if not 0 <= self.gap < 1:
+            raise UsageError(f"gap {self.gap:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.005")
+        if self.budget not in BUDGETS:
+            raise UsageError(f"budget {self.budget}: unknown; possible: {', '.join(BUDGETS)}")
+
+    def like(self, document: Mapping[str, Any]) -> tuple[Platform, Options]:
+        """The board of a plan as JSON, and these options with its placement of every node, its objective and its mode."""
+        saved, board = plan_from_json(document), document["platform"]
+        return (load_platform(board) if isinstance(board, str) else platform_from_dict(board),
+                replace(self, goal=saved.goal, mode=saved.mode, thrift=0.0, pins=saved.assignment))
+
+    def pinned(self, graph: Graph) -> dict[str, Split]:
+        """The split of every node of a network that `pins` name.
+
+        Raises:
+            UsageError: a name that no node has.
+        """
+        names, found = [n.name for n in graph.nodes], {}
+        for pattern, split in self.pins.items():
+            named = [n for n in names if n == pattern]
+            if not named and "*" in pattern:
+                form = re.compile(".*".join(map(re.escape, pattern.split("*"))))
+                named = [n for n in names if form.fullmatch(n)]
+            if not named:
+                raise UsageError(f"pin {pattern}: {graph.name} has no such node{suggestion(pattern, names)}; "
+                                 "`dovetail inspect MODEL` lists them")
+            found.update(dict.fromkeys(named, split))
+        return found
+
+
+PROOF = Options(thrift=0.0, off_grid=False, rivals=False)
+"""The plan and its proof over the candidates, with nothing given up or added."""
