@@ -20,9 +20,10 @@ from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Mode, Piece, Split
-from dovetail.partition.problem import QUOTES, TOLERANCE, TWINS, Problem, price_reduce, shape_of
+from dovetail.partition.problem import QUOTES, TWINS, Problem, price_reduce, shape_of
 from dovetail.partition.tables.extents import boxes_of
 from dovetail.partition.tables.quotes import ask_all, capable, menu_of
+from dovetail.partition.tolerances import TOLERANCE
 from dovetail.partition.work import Layout, Place
 from dovetail.values import dataclass
 

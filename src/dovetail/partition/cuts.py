@@ -18,17 +18,16 @@ import numpy as np
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.boards.relaxation import Share
 from dovetail.partition.effort import spend
-from dovetail.partition.exact.price_search import SETTLED, Reply, maximise_bound
+from dovetail.partition.exact.price_search import Reply, maximise_bound
 from dovetail.partition.parallel.block_steps import Jump
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.costs import Table
+from dovetail.partition.tolerances import ROUNDOFF, SETTLED
 from dovetail.values import dataclass
 
 COVERED = -1
 """In a path, the mark of nodes that a jump before them has covered."""
-ROUNDOFF = 4e-16
-"""Relative rounding of one addition, taken off bounds that are differences of large priced sums."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, beside, join_device, run_arms
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import Problem
+from dovetail.partition.tolerances import TOLERANCE
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, occupy, output_place, work_of
 
 NODE_COSTS = Cache[Work, NodeCost](lasting=True)

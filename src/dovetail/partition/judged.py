@@ -7,11 +7,9 @@ from dataclasses import replace
 from dovetail.ir import Graph
 from dovetail.partition.evaluate import Evaluation
 from dovetail.partition.interval.busy import busiest
-from dovetail.partition.plan import OPTIMAL_GAP, Assignment, Plan, Status
+from dovetail.partition.plan import Assignment, Plan, Status
 from dovetail.partition.problem import Problem
-
-ROUNDING = 1e-12
-"""Relative slack taken off bounds, which are sums in another order than the evaluator's."""
+from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 
 
 def finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment, best: Evaluation, bound: float,
@@ -21,7 +19,7 @@ def finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment
     What is left to cut off a bound is rounding, and of plans with cuts between the candidates what they are better by.
     """
     lower, costs = min(bound * (1 - ROUNDING), best.objective), {c.node: c for c in best.nodes}
-    proven = best.objective - lower <= OPTIMAL_GAP * abs(best.objective)
+    proven = best.objective - lower <= TOLERANCE * abs(best.objective)
     resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
                  for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
     return Plan(

@@ -11,14 +11,13 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.effort import hurry, should_take, spend
+from dovetail.partition.tolerances import ROUNDING
 
 DEAREST = 1e4
 """Prices stop growing at this multiple of what they are compared with."""
 
 
 MOST_PIVOTS = 200
-EXACT = 1e-13
-"""Rounding of a pivot."""
 
 
 class Corner:
@@ -67,12 +66,12 @@ def _pivoted(values: Floats, slopes: Floats, cap: float, corner: Corner | None =
         spend("pivots", 1, matrix.size)
         missed = matrix @ point - limits
         enters = int(missed.argmax())
-        if missed[enters] <= EXACT * (1 + abs(float(point[0]))):
+        if missed[enters] <= ROUNDING * (1 + abs(float(point[0]))):
             if corner is not None:
                 corner.basis, corner.weights = basis, weights
             return float(point[0]), np.maximum(point[1:], 0.0)
         part = matrix[enters] @ inverse
-        ratios = np.where(part > EXACT, weights / np.where(part > EXACT, part, 1.0), np.inf)
+        ratios = np.where(part > ROUNDING, weights / np.where(part > ROUNDING, part, 1.0), np.inf)
         leaves = int(ratios.argmin())
         if not np.isfinite(ratios[leaves]):
             return None

@@ -14,20 +14,18 @@ from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact.by_device import Known
 from dovetail.partition.exact.tree import tree_of
 from dovetail.partition.explain.baselines import BASELINES
-from dovetail.partition.judged import ROUNDING
 from dovetail.partition.plan import Assignment, Goal, Mode
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over
 from dovetail.partition.strategy import exact
+from dovetail.partition.tolerances import CLOSE, ROUNDING, TOLERANCE
 from dovetail.platform.device import Platform
 from dovetail.progress import Progress, silent
 
-CLOSE = 9.9e-4
-"""Relative gap a point is proven to, where the time allows."""
+NEARER = 0.99 * CLOSE
+"""Relative gap that a point is searched to. Chosen: so much below the one asked for that rounding does not decide."""
 TRIES = 2
 """Searches for one point."""
-PROVEN = 1e-3
-"""Relative gap at which a point counts as proven."""
 POINT_LIMIT_S = 12.0
 """Computing time one point may take."""
 QUICK_S = 2.0
@@ -131,10 +129,10 @@ def _solved(problem: Problem, known: Known, seconds: float) -> tuple[tuple[Assig
     for limit in (min(QUICK_S, seconds), seconds):
         for _ in range(TRIES):
             before = _goal(problem, legal)
-            answer, _ = exact(problem, legal, limit, CLOSE)
+            answer, _ = exact(problem, legal, limit, NEARER)
             legal += [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
             goal, least = _goal(problem, legal), max(least, answer.lower_bound)
-            proven = goal - least <= PROVEN * goal
+            proven = goal - least <= CLOSE * goal
             # A plan found late was searched for coarsely; below it, little is left to look at.
             if proven or goal >= before or worked() > limit:
                 break

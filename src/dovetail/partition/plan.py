@@ -11,13 +11,12 @@ from typing import NamedTuple
 from dovetail import values
 from dovetail.cost.clocks import ClockEstimate
 from dovetail.ir import Axis
+from dovetail.partition.tolerances import TOLERANCE
 
 CANDIDATES = "whole placements and candidate cuts (see notes)"
 """Over which plans every bound holds."""
 FEWER = "holds over fewer candidates:"
 """What notes say of a bound that covers not all of them."""
-OPTIMAL_GAP = 1e-9
-"""Relative gap at which a plan counts as proven best."""
 SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "gp", "gp-paper", "gp-paper-one-by-one",
                 "gp-paper-constant-power")
 """What `solve.SOLVERS` holds; here, so that the command line can name them without loading them."""
@@ -175,7 +174,7 @@ class Plan:
     @property
     def proven(self) -> bool:
         """Whether the best plan found is proven best; what thrift gave up is not in it."""
-        return self.status is Status.OPTIMAL or self.gap <= OPTIMAL_GAP
+        return self.status is Status.OPTIMAL or self.gap <= TOLERANCE
 
     @property
     def given_up(self) -> float:

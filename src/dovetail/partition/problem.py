@@ -22,10 +22,9 @@ from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.parallel.branches import Block, blocks, contiguous
 from dovetail.partition.plan import Assignment, Goal, Mode, Piece, Split
 from dovetail.partition.tables.regions import share_regions
+from dovetail.partition.tolerances import TOLERANCE as TOLERANCE
 from dovetail.platform.device import Kind, Platform
 
-TOLERANCE = 1e-9
-"""Relative slack of limits, for the rounding of sums."""
 PACKET_BYTES = 256
 """Payload of one packet of PCI Express on common hosts."""
 PARTIAL_BYTES = 4

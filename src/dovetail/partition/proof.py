@@ -12,7 +12,8 @@ from dovetail.partition.evaluate import Evaluation
 from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.parallel.block_steps import offered
 from dovetail.partition.plan import Assignment, Goal, Split
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import Problem
+from dovetail.partition.tolerances import TOLERANCE
 
 SLACK = 10 * TOLERANCE
 """Relative excess of a bound over a plan that is rounding: sums are taken in another order than the evaluator's, and a plan may

@@ -35,7 +35,7 @@ from dovetail.partition.explain.runners_up import RunnerUp, rivals_of, runners_u
 from dovetail.partition.explain.thrift import spare
 from dovetail.partition.gc_pause import uncollected
 from dovetail.partition.interval.ranking import rank_interval
-from dovetail.partition.judged import ROUNDING, finished
+from dovetail.partition.judged import finished
 from dovetail.partition.options import PROOF, Options
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan
 from dovetail.partition.problem import Problem
@@ -43,6 +43,7 @@ from dovetail.partition.proof import hold_over
 from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.strategy import eased, exact, move_cuts
 from dovetail.partition.tables.timing import TIMED
+from dovetail.partition.tolerances import ROUNDING
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
 

@@ -22,17 +22,12 @@ from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
 from dovetail.partition.proof import check_bound
+from dovetail.partition.tolerances import TOLERANCE, WHOLE_ERROR
 
 TRIED = 4096
 """Combinations of divided items that are tried at most; beyond that, item after item."""
-WHOLE = 1 - 1e-6
-SLACK = 1e-9
 NEVER = 1e9
 """The share of a resource that there is nothing of."""
-FULL = 1 + 1e-9
-"""What is at least filled where whole options were proven not to fit."""
-UNSETTLED = 1e-6
-"""By how much solvers may be wrong."""
 PROVEN = 2
 """What `milp` answers where there is no solution."""
 MOST_NODES = 2000
@@ -73,7 +68,7 @@ class Room:
     def holds(self, needs: Floats) -> NDArray[np.bool_]:
         """Of every row of resources, whether the linear programme could still have a solution with it."""
         used = shares_of(needs, self.budget) @ self.weights.T
-        return np.asarray(np.all(used <= self.left + SLACK, axis=1), dtype=np.bool_)
+        return np.asarray(np.all(used <= self.left + TOLERANCE, axis=1), dtype=np.bool_)
 
 
 def undominated(options: Floats) -> list[int]:
@@ -114,7 +109,7 @@ def _rounded_whole(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _
     taken = tuple(int(w.argmax()) if w.sum() > 1 / 2 else None for w in relaxed.joints)
     rows = [None if k is None else j.options[k] for j, k in zip(joints, taken, strict=True)]
     places, fill = _rounded(shares, weights, rows, joints)
-    check_bound("the linear programme of engines", bound, fill, UNSETTLED)
+    check_bound("the linear programme of engines", bound, fill, WHOLE_ERROR)
     if any(k is not None for k in taken) and all(len(s) for s in shares):
         apart, alone = _rounded(shares, weights, [None] * len(joints), joints)
         if alone < fill:
@@ -174,13 +169,13 @@ def _decided(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _Relaxe
     """Whole options that fit, found by branch and bound; what was rounded where there are none, with a bound that says so."""
     if relaxed.reduced is None:
         return rounded
-    able = np.flatnonzero(relaxed.value + relaxed.reduced <= 1 + UNSETTLED)
+    able = np.flatnonzero(relaxed.value + relaxed.reduced <= 1 + WHOLE_ERROR)
     each = relaxed.one_each[:, able]
     answer = milp(np.zeros(len(able)), integrality=np.ones(len(able), dtype=np.int64), bounds=Bounds(0, 1),
                   constraints=[LinearConstraint(relaxed.table[able].T, -np.inf, 1.0), LinearConstraint(each, 1.0, 1.0)],
                   options={"node_limit": MOST_NODES})
     if answer.x is None:
-        return replace(rounded, bound=max(rounded.bound, FULL)) if answer.status == PROVEN else rounded
+        return replace(rounded, bound=max(rounded.bound, 1 + TOLERANCE)) if answer.status == PROVEN else rounded
     whole = np.zeros(len(relaxed.table), dtype=np.bool_)
     whole[able[np.asarray(answer.x) > 1 / 2]] = True
     parts = np.split(whole, np.cumsum([*map(len, shares), *(len(j.options) for j in joints)])[:-1])
@@ -199,7 +194,7 @@ def _rounded(shares: Sequence[Floats], weights: Sequence[Floats], taken: Sequenc
     if any(len(s) == 0 and i not in covered for i, s in enumerate(shares)):
         return (), inf
     places = [int(w.argmax()) if len(w) else -1 for w in weights]
-    divided = [i for i, w in enumerate(weights) if i not in covered and w.max() < WHOLE]
+    divided = [i for i, w in enumerate(weights) if i not in covered and w.max() < 1 - WHOLE_ERROR]
     candidates = [list(range(len(shares[i]))) for i in divided]
     if prod(map(len, candidates)) > TRIED:
         candidates = [[int(k) for k in np.flatnonzero(weights[i] > 0)] or [places[i]] for i in divided]

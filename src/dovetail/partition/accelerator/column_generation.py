@@ -15,13 +15,12 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
+from dovetail.partition.tolerances import PROGRAM_ERROR
 
 Places = NDArray[np.int64]
 
 OVERFULL = 1e4
 """What a share of the budget beyond it counts, in clocks of a frame as parts of the most: no programme is without a solution."""
-CLOSE = 1e-7
-"""Of a value and its bound, relative to the value, at which columns are enough."""
 JOINING = 3
 """Options of a group that join at once."""
 MOST_ROUNDS = 200
@@ -64,7 +63,7 @@ def solved(programme: Programme, taken: Places, enough: Callable[[float], bool])
         best = max(best, float(prices @ limits + each.sum() + lower))
         joining = [_least(reduced, g) for g in programme.groups]
         more = np.setdiff1d(np.concatenate([*joining, np.zeros(0, dtype=np.int64)]), taken)
-        if enough(best) or best >= answer.fun * (1 - CLOSE) or not len(more):
+        if enough(best) or best >= answer.fun * (1 - PROGRAM_ERROR) or not len(more):
             break
         taken = np.concatenate([taken, more])
     return best, taken[answer.x[:len(taken)] > 0] if len(answer.x) == len(taken) + 2 else taken

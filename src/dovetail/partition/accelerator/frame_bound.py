@@ -29,10 +29,8 @@ from dovetail.ir import Graph, Reshape
 from dovetail.partition.accelerator.choice import shares_of
 from dovetail.partition.accelerator.column_generation import Places, Programme, solved
 from dovetail.partition.accelerator.dedicated import folded_row
+from dovetail.partition.tolerances import WHOLE_ERROR
 from dovetail.platform.device import Device
-
-SETTLED = 1 - 1e-6
-"""By how much solvers may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +217,10 @@ class FrameBounds:
         known = [self.taken[item.members] + group.start for item, group in zip(items, groups, strict=False)
                  if item.members in self.taken]
         value, taken = solved(programme, np.concatenate([*known, np.zeros(0, dtype=np.int64)]),
-                              lambda value: value * most * SETTLED >= enough)
+                              lambda value: value * most * (1 - WHOLE_ERROR) >= enough)
         for item, group in zip(items, groups, strict=False):
             self.taken[item.members] = taken[(taken >= group.start) & (taken < group.stop)] - group.start
-        return value * most * SETTLED
+        return value * most * (1 - WHOLE_ERROR)
 
     def _frames(self, path: Sequence[int], place: Floats, clocks: tuple[Floats, Floats, Floats],
                 extra: Floats) -> tuple[list[Floats], list[float]]:

@@ -28,7 +28,7 @@ from dovetail.cost.passage import frame_passage
 from dovetail.errors import InfeasibleError
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, Gemm, Graph
-from dovetail.partition.accelerator.choice import SLACK, Chosen, Joint, Room, least_fill, shares_of, undominated
+from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_fill, shares_of, undominated
 from dovetail.partition.accelerator.dedicated import (
     Engines,
     Fused,
@@ -41,6 +41,7 @@ from dovetail.partition.accelerator.dedicated import (
 from dovetail.partition.accelerator.frame_bound import FrameBounds, Options
 from dovetail.partition.accelerator.offers import BlockOption, Offers
 from dovetail.partition.accelerator.words import Row, Words
+from dovetail.partition.tolerances import TOLERANCE
 from dovetail.platform.device import Device
 
 MULTIPLIER = "dsp"
@@ -161,7 +162,7 @@ class Search:
         if pace <= self.full.get(cut, 0) or (cut < len(self.graph.nodes) and self.blocks.least_clocks(cut) > pace):
             return nothing
         room, found = self.room(cut, pace), nothing
-        if np.all(room.left >= -SLACK):
+        if np.all(room.left >= -TOLERANCE):
             found = self._with_any_block(cut, pace, room) if cut < len(self.graph.nodes) else (self.choose(cut, pace, ()), ())
         if found[0].bound > 1:
             self.full[cut] = pace
@@ -317,7 +318,7 @@ class Search:
             return (f"{self.device.name}: no accelerator of this kind fits; at no cut every layer has an engine; "
                     "take an architecture with other engines")
         if not len(weights):  # one resource alone decides
-            weights = (self.room(cut, pace).left[:len(self.names)] <= 1 - bound + SLACK).astype(np.float64)
+            weights = (self.room(cut, pace).left[:len(self.names)] <= 1 - bound + TOLERANCE).astype(np.float64)
         short = " and ".join(name for name, weight in zip(self.names, weights, strict=True) if weight > SHORT_OF) or "a resource"
         takes = f"takes {bound:.2f} times" + ("" if bound > 1 else " in fractions of engines, and in whole ones more than once,")
         return (f"{self.device.name}: no accelerator of this kind fits; the emptiest {takes} what may be used of {short} "
@@ -391,7 +392,7 @@ class Search:
     def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
         """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
         room, best, least = self.room(cut, pace), cast("tuple[Chosen, BlockOption] | None", None), most
-        if np.any(room.left < -SLACK):
+        if np.any(room.left < -TOLERANCE):
             return None, inf
         if cut == len(self.graph.nodes):
             chosen = self.choose(cut, pace, ())

@@ -14,11 +14,10 @@ import numpy as np
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, onward, priced_costs
 from dovetail.partition.effort import slowdown, spend
-from dovetail.partition.exact.labels import SLACK, Found
+from dovetail.partition.exact.labels import Found
 from dovetail.partition.linear_programs import cheapest_walk
+from dovetail.partition.tolerances import PROGRAM_ERROR, ROUNDING
 
-INEXACT = 1e-7
-"""Relative error of a floating-point solver's bound."""
 MOST_STEPS = 40_000
 """Steps beyond which a program of them is not worth building."""
 
@@ -73,11 +72,11 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
         return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
     if found.bound is None:
         return None
-    bound = -np.inf if only is not None else min(cutoff, found.bound * scale * (1 - INEXACT))
+    bound = -np.inf if only is not None else min(cutoff, found.bound * scale * (1 - PROGRAM_ERROR))
     if found.arcs is None:
         return Found(None, np.inf, bound, False)
     path = _path(len(net.tables), steps, found.arcs)
-    legal = path is not None and bool((used[found.arcs, level:].sum(axis=0) <= 1 + SLACK * len(net.tables)).all())
+    legal = path is not None and bool((used[found.arcs, level:].sum(axis=0) <= 1 + ROUNDING * len(net.tables)).all())
     return Found(path, float(cost[found.arcs].sum()), bound, found.final) if legal else Found(None, np.inf, bound, False)
 
 
@@ -107,7 +106,7 @@ def _steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: f
     """Steps whose bound is within the cut-off, and the number of states of every cut; None if they are too many."""
     base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
     arrays = _Arrays(net, base, amounts, priced_costs(base, amounts, priced.prices), priced.to_go,
-                     cutoff + float(priced.prices.sum()) + SLACK * abs(cutoff), only)
+                     cutoff + float(priced.prices.sum()) + ROUNDING * abs(cutoff), only)
     states, reached = np.zeros((1, 0), dtype=np.int64), np.zeros(1)
     coming: list[list[_Landing]] = [[] for _ in range(len(net.tables) + 1)]
     found: list[Steps] = []

@@ -8,11 +8,12 @@ from math import inf
 
 from dovetail.partition.columns import Options, compacted, inputs_held, options
 from dovetail.partition.cuts import Network, network
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import halfway
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact.elimination import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.exact.energy_delay import Point
 from dovetail.partition.exact.every_way import bound_every_way
+from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS
 from dovetail.partition.exact.separate_bound import strike_dear
 from dovetail.partition.exact.solver import Answer, solve_network
 from dovetail.partition.exact.tree import TREES, Tree, relaxed_tree, tree_of
@@ -28,18 +29,8 @@ from dovetail.partition.proof import check_bound_over
 from dovetail.partition.tables.costs import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.tables.transfers import wide
 
-FIRST_LABELS = 2_000
-"""Labels kept per node in the first search, which only prepares the full one."""
-CLOSE_LABELS = 500
-"""The same where a tolerance is allowed."""
 FEW_MORE = 2
 """Times as many columns as the first search looks at: where no more are left, the full search begins at once."""
-FIRST_SHARE = 0.5
-"""Part of the time left that the first search may take."""
-FIRST_LINES = 0
-"""Lines the first search draws around all plans for an energy-delay product: it looks for a plan alone."""
-MAX_LABELS = 100_000
-"""Labels kept per node in the full search."""
 NEAR = 0.02
 """How far above the tree's bound, as a fraction, the best plan is looked for first: few columns are left so near to it."""
 BEAM = 16
@@ -94,13 +85,12 @@ def _searched(problem: Problem, known: Known, deadline: float, tolerance: float)
     ranking = rank(problem, tree, best, deadline)
     if problem.max_latency_s is None and problem.max_energy_j is None:  # limits that add up what may run at once
         check_bound_over(problem, "the relaxation that ranks candidates", ranking.bound, known)  # later cut off at the best
-    now = worked()
     if best is not None and problem.goal is not Goal.EDP and ranking.few(choices, problem.score(*best), CORE, FEW_MORE):
         near = min(problem.score(*best), ranking.bound * (1 + NEAR))
         ranked = _Ranked(choices, tree, ranking)
         found = _below(problem, ranked, plans, near, deadline, tolerance) if near < problem.score(*best) else None
         return found or _closed(problem, ranked, plans, ranking.prices, deadline, tolerance)
-    first = _over(problem, tree, ranking, ranking.core(choices, CORE), plans, now + FIRST_SHARE * max(0.0, deadline - now),
+    first = _over(problem, tree, ranking, ranking.core(choices, CORE), plans, halfway(deadline),
                   tolerance)
     met, prices = (first.assignments, first.prices or ranking.prices) if first is not None else ((), ranking.prices)
     plans += [(e.latency_s, e.energy_j) for a in met if (e := judge(problem, a)).feasible]
@@ -131,9 +121,9 @@ def _closed(problem: Problem, ranked: _Ranked, plans: list[Point], prices: Mappi
     if kept is None:
         return Answer(whole_beam(problem), ranked.ranking.bound), (f"{ONE_INPUT}; {TOO_WIDE}",)
     net = network_over(problem, ranked.tree, kept)
-    answer = solve_network(net, plans, deadline, MAX_LABELS, tolerance=tolerance, start=prices)
+    answer = solve_network(net, plans, deadline, MOST_LABELS, tolerance=tolerance, start=prices)
     if answer.proven_infeasible and all(len(a) == len(b) for a, b in zip(left, kept, strict=True)):
-        raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MAX_LABELS).proven_infeasible)
+        raise no_plan(net, lambda rest: not solve_network(rest, [], deadline, MOST_LABELS).proven_infeasible)
     over_kept = min(answer.lower_bound, goal * (1 - tolerance)) if tolerance else answer.lower_bound
     over_left = min(over_kept, ranked.ranking.without(ranked.choices, left, kept))
     bound = max(over_left, min(goal, ranked.ranking.bound))
@@ -178,8 +168,7 @@ def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[Options], p
     kept = thin(problem, core, CORE_LIMIT)
     if kept is None:
         return None
-    return solve_network(network_over(problem, tree, kept), plans, deadline, FIRST_LABELS if tolerance == 0 else CLOSE_LABELS,
-                         FIRST_LINES, tolerance, ranking.prices)
+    return solve_network(network_over(problem, tree, kept), plans, deadline, FEW_LABELS, tolerance, ranking.prices)
 
 
 def network_over(problem: Problem, tree: Tree, choices: list[Options]) -> Network:

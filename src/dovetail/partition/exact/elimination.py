@@ -22,6 +22,7 @@ from dovetail.partition.exact.tree import Hanging, Tree, cheapest, hang, margina
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.costs import variable_inputs
+from dovetail.partition.tolerances import ROUGH, TOLERANCE
 
 CORE = 16
 """Columns per node, besides whole placements, that a first search looks at."""
@@ -31,10 +32,6 @@ STAGE_LIMIT = 1_500_000
 """Entries of the largest arrays one node may need, over all devices."""
 STEP = 0.02
 """Part of a node's columns that is left out in one step, where they are told apart by bounds."""
-CLOSE = 1e-6
-"""What the price search of the relaxation may leave: its bounds only choose columns."""
-MARGIN = 1e-9
-"""Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +61,12 @@ class Ranking:
 
     def few(self, choices: list[Options], best: float, count: int, times: int) -> bool:
         """Whether a plan better than `best` may use no more columns than some times those of a core."""
-        left = sum([int(np.count_nonzero(b <= best * (1 + MARGIN))) for b in self.bounds])
+        left = sum([int(np.count_nonzero(b <= best * (1 + TOLERANCE))) for b in self.bounds])
         return left <= times * sum(map(len, self._promising(choices, count)))
 
     def strike(self, choices: list[Options], best: float) -> list[Options]:
         """The columns that a plan better than `best` may use."""
-        return choices if best == inf else [c.keep((b <= best * (1 + MARGIN)).nonzero()[0])
+        return choices if best == inf else [c.keep((b <= best * (1 + TOLERANCE)).nonzero()[0])
                                             for c, b in zip(choices, self.bounds, strict=True)]
 
     def of(self, choices: list[Options], left: list[Options]) -> list[Floats]:
@@ -139,7 +136,7 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
         used = np.array([sum(float(a[i][entry[-1]] if a[i].ndim == 1 else a[i][entry]) for i, entry in path) for a in amounts])
         return Reply(spent + float(prices @ used) - float(prices.sum()), spent, used)
 
-    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
+    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=ROUGH)
     spent = float(prices.sum())
     found = [m - spent for m in marginals(tree, priced_costs(costs, taken_of, prices), hung.get(prices.tobytes()))]
     return found, dict(zip(binding, prices.tolist(), strict=True))

@@ -21,11 +21,9 @@ from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.boards.symmetry import Names, called, states_of
 from dovetail.partition.cuts import COVERED, Network, Step, completions, onward, priced_costs
 from dovetail.partition.effort import sorting, spend, worked
+from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 
-EPSILON = 1e-9
-"""Slack of limits, as everywhere."""
-SLACK = 1e-12
-"""Relative slack of comparisons with a cut-off, for the rounding of sums."""
+EPSILON, SLACK = TOLERANCE, ROUNDING
 CHUNK = 400_000
 """Labels made at once."""
 APART = 8.0

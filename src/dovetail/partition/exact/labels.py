@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward, priced_costs
 from dovetail.partition.effort import sorting, spend, worked
+from dovetail.partition.tolerances import ROUNDING, SETTLED
 from dovetail.values import dataclass
 
 CHUNK = 1_000_000
 """Label-column pairs examined at once."""
+MOST_LABELS = 100_000
+"""Labels kept per node by a search that is to prove its plan."""
+FEW_LABELS = 2_000
+"""Labels kept per node by a search that only looks for a good plan; so few are always compared exactly."""
 HURRIED = 256
 """Labels kept per stage once time is up: enough to still arrive at a plan."""
 PIVOTS = 48
@@ -33,9 +38,6 @@ MOST_FANNED = 3
 """Limits whose prices are also varied one by one."""
 LARGEST_FAN = 400_000
 """States of a network beyond which one set of prices must do."""
-SLACK = 1e-12
-ROUGH = 1e-10
-"""Slack of a bound summed in another order, to leave out most labels before the others are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Search:
         none = np.zeros(1, dtype=np.int64)
         history = [_Labels(np.zeros((1, 0), dtype=np.int64), np.zeros(1), np.zeros((1, len(self.amounts))),
                            np.array([self.priced.bound]), none, none, none)]
-        if any(least is not None and float(least[0]) > 1 + SLACK for least in self.least):
+        if any(least is not None and float(least[0]) > 1 + ROUNDING for least in self.least):
             history = [history[0].take(none[:0])]  # no plan at all: nodes with one way to run would pass the label on unasked
         coming: list[list[_Labels]] = [[] for _ in range(len(self.net.tables) + 1)]
         given_up = np.inf
@@ -164,11 +166,11 @@ class Search:
         row, column = self._promising(step, labels, rows, at, cutoff)
         found, ahead = self._grown(step, labels, rows[row], column)
         # A plan with limits to spare is worth more than its priced bound says: its plain cost must stay below too.
-        most = cutoff + SLACK * abs(cutoff)
+        most = cutoff + ROUNDING * abs(cutoff)
         fits = found.cost + self.unpriced[step.stop][ahead] <= most
         for j, least in enumerate(self.least):
             more = 0.0 if least is None else least[step.stop]
-            fits &= found.used[:, j] + (more if isinstance(more, float) else more[ahead]) <= 1 + SLACK
+            fits &= found.used[:, j] + (more if isinstance(more, float) else more[ahead]) <= 1 + ROUNDING
         fits &= found.bound <= most
         kept = int(np.count_nonzero(fits))
         spend("labels", 1, len(rows) * len(step.own) + LABEL_CELLS * (len(fits) + kept * len(self.fans)))
@@ -205,7 +207,7 @@ class Search:
         inputs, after = step.own.inputs, self.net.stages[step.stop - 1].after
         own = self.reduced[step.index][tuple(at[t] for t in inputs)] if inputs else self.reduced[step.index]
         ahead = self.priced.to_go[step.stop][onward(step, after, {t: places[:, None] for t, places in at.items()})]
-        room = cutoff + ROUGH * (abs(cutoff) + self.spent)
+        room = cutoff + SETTLED * (abs(cutoff) + self.spent)
         below = begun[:, None] + own + ahead <= room
         row, column = (below if below.shape == shape else np.broadcast_to(below, shape)).nonzero()
         return row, column
@@ -215,10 +217,10 @@ class Search:
         for prices, to_go in self.fans:
             if not len(labels.cost):
                 break
-            other = labels.cost + to_go[cut][tuple(labels.state.T)] + labels.used @ prices - prices.sum() * (1 + SLACK)
+            other = labels.cost + to_go[cut][tuple(labels.state.T)] + labels.used @ prices - prices.sum() * (1 + ROUNDING)
             bound = np.maximum(labels.bound, other)
             labels = _Labels(labels.state, labels.cost, labels.used, bound, labels.parent, labels.origin, labels.column)
-            over = bound > cutoff + SLACK * abs(cutoff)
+            over = bound > cutoff + ROUNDING * abs(cutoff)
             labels = labels.take(~over) if np.count_nonzero(over) else labels
         return labels
 

@@ -9,10 +9,9 @@ import numpy as np
 from dovetail.hardware.shares import Floats
 from dovetail.partition.effort import worked
 from dovetail.partition.linear_programs import Corner, largest_minimum
+from dovetail.partition.tolerances import SETTLED, TOLERANCE
 from dovetail.values import dataclass
 
-SETTLED = 1e-10
-"""Relative progress below which the price search stops."""
 DEAREST = 1e5
 """Prices stop growing at this multiple of a plan's cost: only limits that cannot be met at all ask for more."""
 LEAST_ROUNDS = 24
@@ -55,7 +54,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
         if not inner:
             reach *= WIDER
             continue
-        bounded = bool(prices.max() < cap * (1 - 1e-9)) or cap > DEAREST * abs(cuts[0][0])
+        bounded = bool(prices.max() < cap * (1 - TOLERANCE)) or cap > DEAREST * abs(cuts[0][0])
         cap = cap if bounded else 8 * cap
         if bounded and upper - best <= settled * abs(upper):
             break

@@ -14,7 +14,8 @@ from dovetail.ir import Axis, Node
 from dovetail.partition.candidates import divide
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import Problem
+from dovetail.partition.tolerances import TOLERANCE
 from dovetail.words import counted, plural
 
 FIRST_STEP = 1 / 32

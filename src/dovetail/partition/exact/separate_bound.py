@@ -16,12 +16,9 @@ from dovetail.partition.exact.price_search import Reply, maximise_bound
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
+from dovetail.partition.tolerances import ROUGH, ROUNDING, TOLERANCE
 from dovetail.partition.work import transfer_of
 
-MARGIN = 1e-9
-"""Relative slack when a column's bound is compared with a known plan, so that rounding strikes nothing."""
-CLOSE = 1e-4
-"""What the price search may leave."""
 LEAST = Cache[Options, tuple[Floats, Floats]]()
 
 
@@ -89,7 +86,7 @@ def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, flo
     else:
         goal = best[0] if problem.goal is Goal.LATENCY else best[1]
         bounds = marginals(seconds if problem.goal is Goal.LATENCY else joules, goal)
-    keep = bounds <= goal * (1 + MARGIN)
+    keep = bounds <= goal * (1 + TOLERANCE)
     return [c.keep(keep[a:a + n].nonzero()[0]) for c, a, n in zip(choices, starts.tolist(), sizes, strict=True)]
 
 
@@ -108,5 +105,5 @@ def _priced(costs: Floats, amounts: list[Floats], starts: Ints, sizes: list[int]
         path = cheapest[first]
         return Reply(float(least.sum() - prices.sum()), float(costs[path].sum()), used[path].sum(axis=0))
 
-    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=CLOSE)
-    return costs + used @ prices, float(prices.sum()) * (1 + 1e-12)
+    prices, _ = maximise_bound(answer, len(amounts), ceiling, deadline, settled=ROUGH)
+    return costs + used @ prices, float(prices.sum()) * (1 + ROUNDING)

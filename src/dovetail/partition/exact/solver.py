@@ -12,48 +12,24 @@ from math import inf
 import numpy as np
 
 from dovetail.partition.cuts import Limit, Network, Priced, price_limits, total
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import halfway, worked
 from dovetail.partition.exact.arcs import solve_steps, used_by
 from dovetail.partition.exact.energy_delay import AXES, Point, Region, product
-from dovetail.partition.exact.labels import SLACK, Found, Search
+from dovetail.partition.exact.labels import FEW_LABELS, Found, Search
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.proof import check_bound
+from dovetail.partition.tolerances import CLOSE, ROUGH, ROUNDING, SETTLED
 
-PROVEN = 1e-10
-"""Relative gap at which a bound counts as met inside the search."""
-LEAST_WIDENING, WIDER, WIDEST = 2e-4, 1.6, 1.0
-"""Cut-offs above the bound, as fractions of it: the least, how much wider the next is, and beyond which all is searched."""
-SOME_LABELS = 64
-"""Labels per node up to which the cut-off grows twice as fast."""
+WIDER = 2.0
+"""How much wider the next cut-off is. Chosen: the usual factor of a search by doubling."""
 FIRST_WIDENING = 1.6e-3
 """The cut-off tried first: in most networks its labels are few."""
-QUICK_LABELS = 1_000
-"""Labels kept per node at the first cut-off."""
 SHARP = 6.4e-3
 """Widest cut-off at which labels are compared exactly: beyond it they are too many in all but small networks."""
-SHARP_LABELS = 4_000
-"""Labels per node at the cut-off before, up to which they are compared exactly at any cut-off."""
-FEW_NODES = 24
-"""Networks so small that labels are always compared exactly."""
-MIXED_SHARE = 0.5
-"""Part of the time left that labels compared by one mixture of all limits may take."""
-FEW_LABELS = 2_000
-"""Searches so narrow that they only look for a good plan."""
-STEP_GAP = 1e-4
-"""Relative gap at which a program of steps may stop."""
-CROSSING_S = 1.5
-"""Seconds of computing that putting plans met together may take at least."""
 BLUR = 2e-3
 """What a wider search may lose in all, as a fraction of the bound."""
 BLURRED = 0.5
 """Part of a tolerance that a search may lose by comparing labels in steps, and part by which plans must be better."""
-DESCENTS, DESCENDED, DESCENT_SHARE = 4, 1e-4, 0.7
-"""Times that an energy-delay product's slope is looked along, what that must bring to go on, and the part of the time left that
-one may take."""
-NEARLY = 5e-4
-"""Distance from its bound at which a product will do once half of the time for lines is used."""
-ROUGH = 1e-3
-"""What prices may leave of lines that only tell how far latency and energy can be from those of the best plan."""
 MAX_LINES = 40
 """Weighted solves spent on one energy-delay product."""
 
@@ -82,14 +58,14 @@ class _Weighted:
 
 
 def solve_network(net: Network, incumbents: list[tuple[float, float]], deadline: float, max_labels: int,
-                  max_lines: int = MAX_LINES, tolerance: float = 0.0, start: Mapping[str, float] | None = None) -> Answer:
+                  tolerance: float = 0.0, start: Mapping[str, float] | None = None) -> Answer:
     """Minimise the problem's goal; `incumbents` are (latency, energy) of legal plans already known.
 
     The search for a better plan ends where none can be better by more than the fraction `tolerance`. `start` are prices on
     limits, by name, that were good in a relaxation.
     """
     if net.problem.goal is Goal.EDP:
-        return _energy_delay(net, incumbents, deadline, max_labels, max_lines, tolerance, start)
+        return _energy_delay(net, incumbents, deadline, max_labels, tolerance, start)
     weights = (1.0, 0.0) if net.problem.goal is Goal.LATENCY else (0.0, 1.0)
     found = _minimise(net, weights, incumbents, deadline, max_labels, tolerance, start)
     return Answer((net.assignment(found.path),) if found.path is not None else (), found.bound,
@@ -105,10 +81,10 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
     check_bound("prices on limits", bound, value)
     best = min(known, value)
     prices = {x.name: float(p) for x, p in zip(net.limits, priced.prices, strict=True)}
-    if best - bound <= PROVEN * abs(bound):
+    if best - bound <= SETTLED * abs(bound):
         return _Weighted(path, value, min(bound, best), prices)
     active = frozenset(name for name, p in prices.items() if p > 0)
-    while max_labels > 0 and best - bound > max(PROVEN, tolerance) * abs(bound):
+    while max_labels > 0 and best - bound > max(SETTLED, tolerance) * abs(bound):
         found = _closed(net, weights, priced, active, best * (1 - BLURRED * tolerance), deadline, max_labels, tolerance)
         check_bound("the search with labels", found.bound, value)
         bound = max(bound, min(found.bound, best))
@@ -142,7 +118,7 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
     if not narrow:
         # A relaxation no weaker than prices alone, with few labels: equal FPGAs share one budget in it.
         together = replace(net, limits=(mixture,))
-        mixed = _search(together, weights, alone, frozenset({mixture.name}), best, _part(deadline), max_labels,
+        mixed = _search(together, weights, alone, frozenset({mixture.name}), best, halfway(deadline), max_labels,
                         tolerance)
         if mixed.complete and (mixed.path is None or not _missed(net, mixed.path)):
             return mixed
@@ -150,17 +126,17 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
     # Labels that keep every limit, but are compared by the mixture alone: a good plan, no proof.
     every = (mixture, *(x for x in net.limits if x.name in active))
     loose = replace(alone, prices=np.r_[alone.prices, np.zeros(len(every) - 1)])
-    first = replace(_search(replace(net, limits=every), weights, loose, frozenset(x.name for x in every), best, _part(deadline),
+    first = replace(_search(replace(net, limits=every), weights, loose, frozenset(x.name for x in every), best, halfway(deadline),
                             max_labels, by_first=True), bound=bound, complete=False)
-    if narrow or min(best, first.value) - bound <= max(BLURRED * tolerance, STEP_GAP) * abs(bound):
+    if narrow or min(best, first.value) - bound <= max(BLURRED * tolerance, ROUGH) * abs(bound):
         return first
     best = min(best, first.value)
     # Below a cut-off so close to the bound labels are few, and quicker than a program of steps.
-    found = _search(net, weights, priced, active, best, deadline if tolerance == 0 else _part(deadline), max_labels, tolerance)
+    found = _search(net, weights, priced, active, best, deadline if tolerance == 0 else halfway(deadline), max_labels, tolerance)
     first = replace(found if found.value < first.value else first, bound=max(bound, found.bound), complete=found.complete)
     if first.complete:
         return first
-    stepped = solve_steps(net, weights, priced, best, deadline - worked(), max(BLURRED * tolerance, STEP_GAP))
+    stepped = solve_steps(net, weights, priced, best, deadline - worked(), max(BLURRED * tolerance, ROUGH))
     if stepped is not None and stepped.complete:
         return replace(stepped if stepped.value < first.value else first, bound=max(stepped.bound, first.bound))
     return first
@@ -168,14 +144,8 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
 
 def _crossed(net: Network, weights: tuple[float, float], priced: Priced, best: float, deadline: float) -> Found | None:
     """The best plan over the columns that plans met in the search for prices use: each misses some limit, mixed they may not."""
-    return solve_steps(net, weights, priced, best, max(CROSSING_S, _part(deadline) - worked()), STEP_GAP,
+    return solve_steps(net, weights, priced, best, halfway(deadline) - worked(), ROUGH,
                        only=used_by(net, priced.met))
-
-
-def _part(deadline: float) -> float:
-    """A time before the deadline that leaves some for other searches."""
-    now = worked()
-    return now + MIXED_SHARE * max(0.0, deadline - now)
 
 
 def mixture_of(net: Network, priced: Priced, active: frozenset[str]) -> tuple[Limit, Priced]:
@@ -193,20 +163,20 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     counted = replace(net, limits=tuple(net.limits[i] for i in chosen))
     search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]), by_first)
     first = min(best, priced.bound + FIRST_WIDENING * abs(priced.bound))
-    quick = found = search.run(first, min(max_labels, QUICK_LABELS), deadline)
+    quick = found = search.run(first, min(max_labels, FEW_LABELS), deadline)
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS
     if (found.complete and (found.path is not None or first >= best)) or (narrow and found.path is not None):
         return replace(found, bound=least)
     blur = BLURRED * tolerance if tolerance > 0 else BLUR
     search.fan_out()
     # From below, the least cut-off at which there is a plan keeps the fewest labels.
-    widening = FIRST_WIDENING if found.complete else LEAST_WIDENING / WIDER
+    widening = FIRST_WIDENING if found.complete else FIRST_WIDENING / WIDER**4
     while True:
         # The more limits, the farther from the bound a plan is: one that could not be kept whole is not looked at closely.
-        widening *= WIDER if found.most > SOME_LABELS else WIDER**2
-        widening = inf if widening > WIDEST else widening if found.complete else widening * WIDER ** len(active)
+        widening *= WIDER
+        widening = inf if widening > 1 else widening if found.complete else widening * WIDER ** len(active)
         cutoff = min(best, priced.bound + widening * abs(priced.bound))
-        sharp = widening <= SHARP or len(net.tables) <= FEW_NODES or narrow or (found.complete and found.most <= SHARP_LABELS)
+        sharp = widening <= SHARP or narrow or (found.complete and found.most <= FEW_LABELS)
         found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else blur * abs(priced.bound) / len(net.tables))
         least = max(least, found.bound)
         if found.path is not None or cutoff >= best or worked() > deadline or not (found.complete or narrow):
@@ -218,10 +188,10 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
 def _missed(net: Network, path: tuple[int, ...]) -> frozenset[str]:
     """Limits that a plan exceeds."""
     used = {x.name: total(net, path, net.amounts(x)) for x in net.limits}
-    return frozenset(name for name, amount in used.items() if amount > 1 + SLACK)
+    return frozenset(name for name, amount in used.items() if amount > 1 + ROUNDING)
 
 
-def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_labels: int, max_lines: int, tolerance: float,
+def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_labels: int, tolerance: float,
                   start: Mapping[str, float] | None) -> Answer:
     """Least latency x energy.
 
@@ -237,9 +207,9 @@ def _energy_delay(net: Network, incumbents: list[Point], deadline: float, max_la
             return Answer((), inf if inf in least else product(least), inf in least)
     search.prices = {name: p / (2 * search.best) for name, p in (start or search.prices).items()}
     search.descend(max_labels)
-    if not max_lines:
+    if max_labels <= FEW_LABELS:
         return Answer(tuple(search.assignments), 0.0, prices={name: 2 * search.best * p for name, p in search.prices.items()})
-    search.enclose(max_labels, max_lines, max(PROVEN, tolerance))
+    search.enclose(max_labels, max(SETTLED, tolerance))
     return Answer(tuple(search.assignments), min(search.bound, search.best))
 
 
@@ -285,13 +255,12 @@ class _Products:
 
     def descend(self, labels: int) -> None:
         """Look along the slope at the best plan, as long as that leads to a better one."""
-        for _ in range(DESCENTS):
-            now, before, at = worked(), self.best, self.nearest
-            self.support((0.5 / at[0], 0.5 / at[1]), labels, now + DESCENT_SHARE * max(0.0, self.deadline - now))
-            if self.best >= before * (1 - DESCENDED) or worked() > self.deadline:
-                break
+        before = inf
+        while self.best < before * (1 - CLOSE) and worked() <= self.deadline:
+            before, at = self.best, self.nearest
+            self.support((0.5 / at[0], 0.5 / at[1]), labels, halfway(self.deadline))
 
-    def enclose(self, max_labels: int, max_lines: int, tolerance: float) -> None:
+    def enclose(self, max_labels: int, tolerance: float) -> None:
         """A bound from lines around all plans, and the plans that these meet."""
         idle = (-self.net.problem.idle_power_w, 1.0)
         *least, spent = (price_limits(self.net, weights, self._sum(weights), self.deadline, self._prices(weights), ROUGH).bound
@@ -303,11 +272,8 @@ class _Products:
             region.clip(*line)
         # Prices alone give lines cheaply; labels then sharpen those that still matter.
         asked: dict[int, list[Point]] = {0: [], max_labels: [w for w, _ in self.lines]}
-        half = (worked() + self.deadline) / 2
-        for _ in range(max_lines):
+        for _ in range(MAX_LINES):
             self.bound = max(self.bound, region.bound)
-            if worked() > half:
-                tolerance = max(tolerance, NEARLY)
             labels, weights = next(((n, w) for n in asked if (w := _across(self.points, region.corner, asked[n])) is not None),
                                    (0, None))
             if self.best - self.bound <= tolerance * self.best or weights is None or worked() > self.deadline:
@@ -318,13 +284,13 @@ class _Products:
 
 def _across(points: list[Point], corner: Point, asked: list[Point]) -> Point | None:
     """Weights that may cut a corner off: across the plans on both sides, else along the product's slope; None if all tried."""
-    left = max((p for p in points if p[0] <= corner[0] * (1 + 1e-12)), default=None)
-    right = min((p for p in points if p[1] <= corner[1] * (1 + 1e-12)), default=None)
+    left = max((p for p in points if p[0] <= corner[0] * (1 + ROUNDING)), default=None)
+    right = min((p for p in points if p[1] <= corner[1] * (1 + ROUNDING)), default=None)
     tries = [(left[1] - right[1], right[0] - left[0])] if left is not None and right is not None else []
     for weights in (*tries, (corner[1], corner[0])):
         if min(weights) > 0:
             size = weights[0] * corner[0] + weights[1] * corner[1]
             scaled = (weights[0] / size, weights[1] / size)
-            if not any(abs(scaled[0] * a[1] - scaled[1] * a[0]) <= 1e-12 * scaled[1] * a[0] for a in asked):
+            if not any(abs(scaled[0] * a[1] - scaled[1] * a[0]) <= ROUNDING * scaled[1] * a[0] for a in asked):
                 return scaled
     return None

@@ -16,20 +16,19 @@ from dovetail.partition.candidates import divide, even_counts, even_cuts
 from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
-from dovetail.partition.exact.separate_bound import MARGIN, least_costs
+from dovetail.partition.exact.separate_bound import least_costs
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, TWINS, Problem, axes_of, price
+from dovetail.partition.problem import TWINS, Problem, axes_of, price
 from dovetail.partition.tables.costs import tabulate
 from dovetail.partition.tables.quotes import capable
 from dovetail.partition.tables.transfers import wide
+from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 from dovetail.partition.work import Place, deliveries, follows, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 
 Columns = Callable[[Node], Sequence[Split]]
-ROUNDING = 1e-12
-"""Part of a plan's latency so far that tells two columns apart no more once they are added to it."""
 
 
 def single(problem: Problem, kind: Kind) -> Assignment | None:
@@ -187,14 +186,14 @@ def _fastest(problem: Problem, own: Options, room: Flags, known: Mapping[str, He
         return cost_node(problem, own.node, split, work_of(problem, own.node, split, places)).latency_s + float(own.home_s[i])
 
     soonest = judged(int(least.argmin()))
-    some = (least <= soonest * (1 + MARGIN) + ROUNDING * latency_s).nonzero()[0]
+    some = (least <= soonest * (1 + TOLERANCE) + ROUNDING * latency_s).nonzero()[0]
     if len(some) > FEW_COLUMNS and (problem.mode is Mode.SEQUENTIAL or wide(problem)):
         return some, tabulate(problem, own.keep(some), known).latency_s.ravel()
     bound = least[some] if len(some) <= FEW_COLUMNS else np.maximum(
         least[some], _with_fetches(problem, own, some, places) + own.home_s[some])
     found: dict[int, float] = {}
     for i, at_least in sorted(zip(some.tolist(), bound.tolist(), strict=True), key=itemgetter(1)):
-        if at_least > soonest * (1 + MARGIN) + ROUNDING * latency_s:
+        if at_least > soonest * (1 + TOLERANCE) + ROUNDING * latency_s:
             break
         found[i] = judged(i)
         soonest = min(soonest, found[i])

@@ -13,8 +13,9 @@ from dovetail.partition.explain.thrift import MANY_DEVICES
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, TWINS, Problem, price_pieces
+from dovetail.partition.problem import TWINS, Problem, price_pieces
 from dovetail.partition.shared_kernels import shared_kernels
+from dovetail.partition.tolerances import TOLERANCE
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.words import counted
 

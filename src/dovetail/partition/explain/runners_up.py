@@ -34,8 +34,9 @@ from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.interval.weights import Ledger
 from dovetail.partition.parallel.block_steps import Jump, jumps, whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, Split
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import Problem
 from dovetail.partition.tables.costs import tabulate_all
+from dovetail.partition.tolerances import TOLERANCE
 
 NEAR = 250
 """Columns of all nodes, besides whole placements and the plan's own, that other plans are made of."""

@@ -14,7 +14,8 @@ from dovetail.partition.columns import options
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import Problem
+from dovetail.partition.tolerances import TOLERANCE
 
 RATE = 5.0
 """Each part of the objective given up must buy back at least this many parts of the budgets."""

@@ -15,7 +15,8 @@ from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate
 from dovetail.partition.explain.baselines import beam
 from dovetail.partition.geometric.posynomials import Divisible
 from dovetail.partition.plan import Assignment, Goal, Split, whole_on
-from dovetail.partition.problem import TOLERANCE, Problem, price, price_pieces
+from dovetail.partition.problem import Problem, price, price_pieces
+from dovetail.partition.tolerances import CLOSE, TOLERANCE
 
 CRUMB = 0.02
 """Shares below this are given to the other devices: they cost a launch and a transfer each and save next to nothing."""
@@ -25,8 +26,6 @@ SHIFT = 1 / 16
 """Part of an axis that a repair moves from one device to another at a time."""
 PASSES = 4
 """Rounds over all nodes in which changes are tried."""
-SETTLED = 1e-3
-"""Relative gain of a round below which there is no other."""
 NUDGE = 1e-2
 """What all busy times together count beside the interval between frames."""
 HOPELESS = 0.15
@@ -170,7 +169,7 @@ class Polish:
             self._arms()
             self._runs()
             short, value = self.rank
-            if (short, value) >= (before[0], before[1] * (1 - SETTLED)) or worked() > self.deadline:
+            if (short, value) >= (before[0], before[1] * (1 - CLOSE)) or worked() > self.deadline:
                 break
 
     def _better(self, found: Evaluation) -> bool:

@@ -24,12 +24,11 @@ from dovetail.partition.geometric.rounding import Polish, Shares, complete, fit_
 from dovetail.partition.geometric.sensitivities import sensitivities, sentences
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
+from dovetail.partition.tolerances import CLOSE
 from dovetail.words import counted
 
 ROUNDS = 8
 """Re-centred programs per set of devices."""
-SETTLED = 1e-3
-"""Relative change of the objective at which re-centring ends."""
 PROGRAMS = 0.4
 """Part of the time in which programs may be begun; the rest is for changes to their rounded answers."""
 POLISHED = 3
@@ -158,7 +157,7 @@ def _centred(model: Model, centre: np.ndarray) -> Solution | None:
         found = solver.solve(centre=centre)
         if found is None:
             break
-        settled = best is not None and abs(best.objective - found.objective) <= SETTLED * found.objective
+        settled = best is not None and abs(best.objective - found.objective) <= CLOSE * found.objective
         best, centre = found, found.shares
         if settled:
             break

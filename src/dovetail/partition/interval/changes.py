@@ -17,7 +17,7 @@ from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.cuts import Network
 from dovetail.partition.effort import spend
 from dovetail.partition.interval.weights import Ledger
-from dovetail.partition.problem import TOLERANCE
+from dovetail.partition.tolerances import TOLERANCE
 
 NUDGE = 1e-2
 """What all busy times count beside the interval where single columns change."""

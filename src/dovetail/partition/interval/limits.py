@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.columns import Held
 from dovetail.partition.cuts import Limit, Network
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import halfway
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.geometric.rounding import Polish
@@ -22,13 +22,10 @@ from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.parallel.block_steps import Jump, whole_columns
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
+from dovetail.partition.tolerances import CLOSE
 
 PER_FRAME = " per frame"
 """Ends the names of these limits."""
-NEAR = 1e-3
-"""How near the best without the limit a plan must be to be changed until it keeps it."""
-SOLVED, CHANGED = 0.12, 0.08
-"""Parts of the time left that each search for such a plan may take, and changing it."""
 
 Solver = Callable[[Problem, list[tuple[Assignment, Evaluation]], float, float], tuple[Answer, tuple[str, ...]]]
 
@@ -57,22 +54,21 @@ def plans_in_time(problem: Problem, deadline: float, solve: Solver) -> list[tupl
     found: list[Assignment] = []
     for goal in (problem.goal, Goal.THROUGHPUT):
         freed = replace(problem, goal=goal, max_interval_s=None)
-        answer, _ = solve(freed, [], _part(deadline, SOLVED), NEAR)
+        answer, _ = solve(freed, [], _part(deadline), CLOSE)
         judged = [(evaluate(freed, a), a) for a in (*answer.assignments, *answer.off_grid)]
         found += [a for _, a in sorted(judged, key=lambda pair: pair[0].interval_s)[:1]]
         found += [a for _, a in sorted(judged, key=lambda pair: pair[0].objective)[:1]]
     kept: list[tuple[Assignment, Evaluation]] = []
     for start in found:
-        changed = Polish(problem, (), start, _part(deadline, CHANGED))
+        changed = Polish(problem, (), start, _part(deadline))
         changed.run()
         kept += [(changed.best, changed.judged)] if changed.judged.feasible else []
     return kept
 
 
-def _part(deadline: float, share: float) -> float:
-    """A time before the deadline, on this thread's clock."""
-    now = worked()
-    return now + share * max(0.0, deadline - now)
+def _part(deadline: float) -> float:
+    """An eighth of the time left, for each of two searches and up to four changes: more than half is left after them."""
+    return halfway(halfway(halfway(deadline)))
 
 
 def _over(net: Network, jump: Jump, tables: Sequence[Floats]) -> Floats:

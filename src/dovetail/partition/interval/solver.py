@@ -17,10 +17,10 @@ import numpy as np
 from dovetail.hardware.shares import Flags, Floats
 from dovetail.partition.columns import Options, inputs_held
 from dovetail.partition.cuts import Limit, Priced, completions, follow, network
-from dovetail.partition.effort import worked
+from dovetail.partition.effort import halfway, worked
 from dovetail.partition.exact.arcs import solve_steps, used_by
-from dovetail.partition.exact.elimination import thin
-from dovetail.partition.exact.labels import SLACK, Found, Search
+from dovetail.partition.exact.elimination import CORE, thin
+from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS, Found, Search
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.exact.tree import Tree
 from dovetail.partition.interval.changes import Changes
@@ -30,54 +30,26 @@ from dovetail.partition.interval.tables import busy_table, shared_names, untimed
 from dovetail.partition.interval.views import Within
 from dovetail.partition.interval.weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
 from dovetail.partition.plan import Assignment
-from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound
 from dovetail.partition.tables.costs import tabulate_all
+from dovetail.partition.tolerances import CLOSE, ROUNDING, TOLERANCE
 
-CORE = 12
-"""Columns per node, besides whole placements, that the first search looks at."""
-FIRST_SHARE = 0.5
-"""Part of the time left that the first search may take, and the search for weights in the second."""
-WEIGHED = 0.4
-"""Part of it that the search for weights in the first may take."""
 WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
 """Cut-offs above the bound below which plans are searched for in turn: a tight one keeps few labels."""
-CLOSE = 1e-3
-"""Relative gap above which the search halves it; below, it asks for any better plan."""
-QUICK = (6e-4, 2e-3, 6e-3, 0.02, 0.06)
-"""Cut-offs at which a few labels look for a plan first."""
-FEW_LABELS, FEW_NODES = 1_000, 16
-"""Networks so small that a few labels may reach everything."""
-MAX_LABELS = 50_000
-"""Labels kept per node."""
 POLISHED = 6
 """Plans met in the search for weights in which single columns change."""
-STEPPED, STEP_SHARE = (1e-3, 3e-3, 6e-3), 0.6
-"""Cut-offs above the bound below which programs look for plans, and the part of the time left that one may take."""
-CROSSED, CROSSING_S = 40, (1.2, 0.4)
-"""Plans met in the search for weights that are put together anew, and seconds of computing that this may take whatever the time,
-first and, where plans are not astray, in the second search."""
-ASTRAY = 0.01
-"""Relative gap beyond which plans are astray."""
-FITTING_S = 0.6
-"""Seconds by which fronts may end late."""
 CEILINGS = (3e-3, 7e-3, 0.012)
 """How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many. Where the best
 plan is no farther, they end there."""
-EXCHANGED, FARTHEST = 4, 0.03
-"""Polished plans in which pairs of columns change, and how much longer than the best interval theirs may be."""
-CROSSED_GAP = 1e-3
-"""Relative gap at which a program that puts plans together may stop."""
 NEAR = (3, 5)
 """Columns per node that the best plan is offered then, first and last."""
-PROVEN = 1e-9
-"""Relative gap at which a plan counts as met by its bound."""
 
 
 class _Search:
     """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
 
-    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, gap: float, late_s: float = 0.0) -> None:
+    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, gap: float) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
         timed = problem.max_latency_s is not None or problem.max_energy_j is not None
         tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
@@ -85,7 +57,7 @@ class _Search:
         self.ledger = Ledger(shared_names(problem), self.net.tables, [busy_table(problem, c, known) for c in choices],
                              [self.net.amounts(x) for x in self.net.limits])
         self.changes = Changes(self.net, self.ledger)
-        self.best, self.gap, self.late_s = ceiling, gap, late_s
+        self.best, self.gap = ceiling, gap
         self.to_go: list[Floats] = []
         self.polished: dict[tuple[int, ...], float] = {}
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
@@ -135,7 +107,7 @@ class _Search:
         """Remember a plan if it is legal and better than all before."""
         interval, used = self.judged(path)
         self.met[interval, used] = path
-        better = used <= 1 + SLACK and interval < self.best
+        better = used <= 1 + ROUNDING and interval < self.best
         if better:
             self.best, self.path = interval, path
         return better
@@ -160,14 +132,14 @@ class _Search:
             self.keep(path)
             better = self.changes.improved(path)
         interval, used = self.judged(path)
-        self.polished[path] = interval = interval if used <= 1 + SLACK else inf
+        self.polished[path] = interval = interval if used <= 1 + ROUNDING else inf
         return path, interval
 
     def exchange(self, found: Weighed, bound: float, deadline: float) -> None:
         """Change two columns of polished plans at a time as long as that shortens their intervals, until one is near enough."""
         worth = np.concatenate([found.weights, found.prices])
-        for path, interval in sorted(self.polished.items(), key=lambda pair: pair[1])[:EXCHANGED]:
-            before = min(inf, self.best * (1 + FARTHEST))
+        for path, interval in sorted(self.polished.items(), key=lambda pair: pair[1])[:POLISHED]:
+            before = inf
             while interval < before and not self.near(bound) and worked() < deadline:
                 before = interval
                 tried = [(*self.judged(p), p) for p in self.changes.exchanged(path, worth)]
@@ -182,9 +154,8 @@ class _Search:
         if self.near(bound):
             return bound
         bound = max(bound, self.step(found, active, bound, deadline), self.fit(found, deadline))
-        self.look(found, bound, deadline)
         widenings = iter(WIDENINGS)
-        while self.best - bound > PROVEN * self.best and not self.near(bound) and worked() < deadline:
+        while self.best - bound > TOLERANCE * self.best and not self.near(bound) and worked() < deadline:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
                 continue
@@ -205,12 +176,12 @@ class _Search:
 
     def near(self, bound: float) -> bool:
         """Whether the best plan is as near to a bound as was asked for."""
-        return self.best - bound <= max(PROVEN, self.gap) * self.best
+        return self.best - bound <= max(TOLERANCE, self.gap) * self.best
 
     def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
-        """In small networks a few labels reach everything below the best plan: they prove it, or find better ones."""
-        active, small = self.active(found), len(self.net.tables) <= FEW_NODES
-        while small and self.best - bound > PROVEN * self.best and worked() < deadline:
+        """Where a few labels reach everything below the best plan, they prove it, or find better ones."""
+        active = self.active(found)
+        while self.best - bound > TOLERANCE * self.best and worked() < deadline:
             cutoff = self._middle(bound)
             labelled = self._below(found, cutoff, active, deadline, FEW_LABELS)
             if not labelled.complete:
@@ -226,7 +197,7 @@ class _Search:
 
     def _middle(self, bound: float) -> float:
         """A cut-off half way from a bound to the best plan; near it, just below that plan."""
-        return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - PROVEN / 2)
+        return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - TOLERANCE / 2)
 
     def fit(self, found: Weighed, deadline: float) -> float:
         """A bound on plans that fit; the plan that attains it is kept and polished.
@@ -235,12 +206,12 @@ class _Search:
         """
         bound = max(found.bound, self.fitting)
         near = self.best <= found.bound * (1 + CEILINGS[-1])
-        late = self.fitted or worked() > deadline + self.late_s
+        late = self.fitted or worked() > deadline
         for far in () if late else CEILINGS[-1:] if near else CEILINGS:
             ceiling = min(self.best, found.bound * (1 + far))
             if ceiling <= max(bound, found.bound * (1 + CLOSE)) or ceiling >= self.too_far:
                 break
-            closer, paths = fitting_bound(self.net, self.ledger, found, ceiling, deadline + self.late_s)
+            closer, paths = fitting_bound(self.net, self.ledger, found, ceiling, deadline)
             if closer <= found.bound:
                 self.too_far = ceiling
                 break
@@ -252,24 +223,15 @@ class _Search:
         self.fitting = bound
         return bound
 
-    def look(self, found: Weighed, bound: float, deadline: float) -> None:
-        """Let a few labels look for better plans."""
-        for widening in QUICK:
-            cutoff = found.bound * (1 + widening)
-            if bound < cutoff < self.best and worked() < deadline:
-                labelled = self._below(found, cutoff, self.active(found), deadline, FEW_LABELS)
-                if labelled.path is not None and self.keep(labelled.path):
-                    break
-
     def step(self, found: Weighed, active: frozenset[str], bound: float, deadline: float) -> float:
         """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
-        for widening in STEPPED:
-            cutoff, left = found.bound * (1 + widening), deadline - worked()
-            if cutoff >= self.best or left <= 0:
+        for widening in CEILINGS:
+            cutoff, seconds = found.bound * (1 + widening), halfway(deadline) - worked()
+            if cutoff >= self.best or seconds <= 0:
                 break
             if cutoff <= bound:
                 continue
-            stepped = solve_steps(*self._view(found, cutoff, active), cutoff, STEP_SHARE * left, CLOSE)
+            stepped = solve_steps(*self._view(found, cutoff, active), cutoff, seconds, CLOSE)
             if stepped is None:
                 break
             if stepped.path is not None and self.keep(stepped.path):
@@ -285,7 +247,7 @@ class _Search:
         The latter again as long as that makes it better, and, where it does not, once over more of them. A better plan may make
         a closer bound possible, which is then known.
         """
-        cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))[:CROSSED]
+        cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))
         if self.path is not None and not self.near(bound) and self.best > bound * (1 + CLOSE):
             self.over(found, used_by(self.net, [*cheap, self.path]), bound, deadline)
         for count in NEAR:
@@ -311,8 +273,7 @@ class _Search:
         """Keep the best plan over some columns, if the program is small enough to find it."""
         view = self._view(found, self.best, frozenset(self.named(found)))
         level = len(view[0].limits) - len(self.net.limits)
-        seconds = max(CROSSING_S[self.late_s > 0 and self.best <= bound * (1 + ASTRAY)], deadline - worked())
-        stepped = solve_steps(*view, self.best, seconds, CROSSED_GAP, level, only, bound)
+        stepped = solve_steps(*view, self.best, deadline - worked(), CLOSE, level, only, bound)
         if stepped is not None and stepped.path is not None and self.keep(stepped.path):
             self.improve(stepped.path, deadline)
             self.exchange(found, bound, deadline)
@@ -328,7 +289,7 @@ class _Search:
         return frozenset(times | {x.name for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0})
 
     def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float,
-               labels: int = MAX_LABELS) -> Found:
+               labels: int = MOST_LABELS) -> Found:
         """A plan with every active time and limit within the cut-off: the least of one time, the others being limits."""
         view, weights, priced = self._view(found, cutoff, active)
         return Search(view, weights, priced).run(cutoff, labels, deadline)
@@ -367,11 +328,10 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     first: _Search | None = None
     core = thin(problem, ranking.core(choices, CORE)) if any(len(c) > 2 * CORE for c in choices) else None
     if core is not None:
-        now = worked()
         first = _Search(problem, core, ceiling, gap)
         first.adopt(begun)
-        found = first.weigh({}, now + WEIGHED * (deadline - now))
-        ending = now + FIRST_SHARE * (deadline - now)
+        ending = halfway(deadline)
+        found = first.weigh({}, halfway(ending))
         first.polish(ending)
         bound = first.fit(found, ending)
         first.exchange(found, bound, ending)
@@ -383,10 +343,10 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     kept = thin(problem, left, bounds=ranking.of(choices, left))
     if kept is None:
         return Answer(plans, ranking.bound), left, None
-    search = _Search(problem, kept, ceiling, gap, FITTING_S)
+    search = _Search(problem, kept, ceiling, gap)
     for known in (plans or (begun,))[-1:]:
         search.adopt(known)
-    found = search.weigh(start, worked() + FIRST_SHARE / 2 * (deadline - worked()), first)
+    found = search.weigh(start, halfway(halfway(deadline)), first)
     bound = search.fit(found, deadline)
     if search.path is None:
         search.polish(deadline)
@@ -394,6 +354,6 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     bound = search.cross(found, max(bound, search.fit(found, deadline)), deadline)
     bound = search.close(found, bound, deadline) if search.best > bound else bound
     held = [search.judged(path) for path in (search.path,) if path is not None]  # one begun with may exceed limits that add up
-    check_bound("the search for the shortest interval", bound, min([i for i, used in held if used <= 1 + SLACK], default=inf))
+    check_bound("the search for the shortest interval", bound, min([i for i, used in held if used <= 1 + ROUNDING], default=inf))
     bound = min(bound, search.best, ranking.without(choices, left, kept))
     return Answer((*plans, *search.plans), max(bound, ranking.bound)), left, kept

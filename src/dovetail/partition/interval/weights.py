@@ -13,11 +13,11 @@ from math import inf
 import numpy as np
 
 from dovetail.hardware.shares import Floats
-from dovetail.partition.cuts import ROUNDOFF
 from dovetail.partition.effort import spend, worked
 from dovetail.partition.interval.tables import Busy
 from dovetail.partition.linear_programs import largest_mixture
 from dovetail.partition.tables.costs import Table
+from dovetail.partition.tolerances import ROUNDOFF
 
 ROUNDS = 80
 """Weights tried at most per bound."""

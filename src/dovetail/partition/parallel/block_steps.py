@@ -22,9 +22,8 @@ from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, join_device
 from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
+from dovetail.partition.tolerances import ROUNDING
 
-LEAST = 1e-14
-"""Part of its time that a block must save for its arms to be worth looking at together."""
 MOST_COLUMNS = 400
 """Ways to place a block's arms that are considered; where there are more, only those on two devices, or with one arm apart."""
 
@@ -103,7 +102,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     latency = times.latency_s
     arms = Jump(block.arms, block.fork, start, start + len(block.nodes), devices, times.inputs, latency,
                 times.joules + problem.idle_power_w * latency, times.resources, leaves)
-    saves = times.added_s - latency > LEAST * latency
+    saves = times.added_s - latency > ROUNDING * latency
     if not targets:
         return (_kept(arms, saves),)
     ends, spent, added = (np.concatenate([times.joined[d][i] for d in targets], axis=-1) for i in (0, 1, 2))
@@ -113,7 +112,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     along = Jump((*block.arms, (block.join,)), block.fork, start, arms.stop + 1, both, times.inputs, ends + last.home_s[at],
                  spent + problem.idle_power_w * ends + last.home_j[at],
                  np.tile(times.resources, (len(targets), 1)) + last.resources[at], {block.join.output: last.place_of[at]})
-    return _kept(arms, saves), _kept(along, added - ends > LEAST * ends)
+    return _kept(arms, saves), _kept(along, added - ends > ROUNDING * ends)
 
 
 @dataclass(frozen=True, slots=True)
