@@ -27,7 +27,8 @@ from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.gpu.tuning import IN_PLACE_S
 from dovetail.ir import Graph
 from dovetail.ir.onnx.read import read_onnx
-from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.onnx.writer import Boundary
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config, seconds, tiles_of
 from dovetail.kernels.place import ELEMENT, Place

@@ -40,12 +40,12 @@ from dovetail.progress import Progress, silent
 from dovetail.report.collect import collect, describe_design
 from dovetail.report.html import write_report as write_page
 from dovetail.report.perfetto import write_trace
-from dovetail.runtime import accuracy, board_trial, execute, records
+from dovetail.runtime import accuracy, board_trial, execute, records, verification
 from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
-from dovetail.runtime.execute import Verification
 from dovetail.runtime.generate import Hardware, write_parts
 from dovetail.runtime.power import POWER
 from dovetail.runtime.trust import remember
+from dovetail.runtime.verification import Verification
 from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
@@ -72,7 +72,7 @@ def make_front(graph: Graph, platform: Platform, points: int, options: Options, 
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
             options: Options | None = None, assignment: Assignment | None = None,
             calibration: Calibration | None = None, bits: int | None = None,
-            shapes: Mapping[str, Shape] | None = None, frames: int = execute.DEFAULT_FRAMES, verify: bool = True,
+            shapes: Mapping[str, Shape] | None = None, frames: int = verification.DEFAULT_FRAMES, verify: bool = True,
             progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
             memory_bits: int | None = None, loaded: Sequence[str] = (), host_pins: int | None = None) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
@@ -90,7 +90,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     check_folder(target, MANIFEST)
     if verify:
-        execute.check_frames(frames)
+        verification.check_frames(frames)
     board = load_platform(platform) if isinstance(platform, str) else platform
     numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
     options = options or Options()
@@ -160,10 +160,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def verify_build(build: Build, frames: int = execute.DEFAULT_FRAMES, progress: Progress = silent,
+def verify_build(build: Build, frames: int = verification.DEFAULT_FRAMES, progress: Progress = silent,
                  remember: bool = True) -> Verification:
     """Run a build against the reference and remember the outcome in `verification.json`, unless it has other weights."""
-    outcome = execute.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
+    outcome = verification.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
     if remember:
         replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
     return outcome

@@ -13,7 +13,8 @@ from dovetail.errors import BuildError, ToolError, UnsupportedError
 from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.part import first_difference, load_part
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.onnx.writer import Boundary
 from dovetail.kernels.prices import priced
 from dovetail.numerics import oracle
 from dovetail.numerics.calibration import synthetic

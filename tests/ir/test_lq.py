@@ -14,7 +14,8 @@ from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Axis, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.ir.onnx.lq import DOMAIN
 from dovetail.ir.onnx.read import read_onnx
-from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.onnx.writer import Boundary
 from dovetail.ir.operators.base import RELU
 from dovetail.ir.operators.lq import check_constants, holds_codes
 from dovetail.numerics.oracle import run_onnx

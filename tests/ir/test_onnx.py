@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Clamp, Conv, Gemm, Graph, Window
 from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.steps import simplify
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.ir.passes import simplify
 from dovetail.ir.text import to_text
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.fixed import dequantize, quantize

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dovetail.errors import ModelError
 from dovetail.ir import Axis, Coded, Gemm, Graph, Scheme, slices
-from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.onnx.writer import Boundary
 from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fast import exact_nodes, run_stored, stored_values
 from dovetail.numerics.lq import (

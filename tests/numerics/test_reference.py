@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dovetail.cpu.executor import CpuPart
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Clamp, Conv, Graph, MaxPool, Scheme, Window
-from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.onnx.writer import Boundary
 from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize, rescale
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges

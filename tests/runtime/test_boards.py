@@ -13,7 +13,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.platform.load import load_platform
 from dovetail.platform.topology import joined_as
-from dovetail.runtime import execute
+from dovetail.runtime import execute, verification
 from dovetail.runtime.build import load_build
 from tests.fpga.joined_boards import chain, narrow
 
@@ -25,7 +25,7 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     build = pipeline.compile(model, platform, folder, assignment={"n0": whole_on("fpga0"), "n1": whole_on("fpga1")}, verify=False)
     stored = json.loads((folder / "fpga" / "boards0" / "system.json").read_text())
     assert stored["circuits"] == ["y0: fpga0 > fpga1, 4 cells per frame", "y1: fpga1 > fpga0, 4 cells per frame"]
-    x = execute.stimulus(build, 3)
+    x = verification.stimulus(build, 3)
     found = execute.run_stored(build, x)
     expected = run_integer(build.graph, x)
     np.testing.assert_array_equal(found["y1"], expected["y1"])

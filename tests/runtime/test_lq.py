@@ -16,7 +16,7 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
-from dovetail.runtime.execute import verify
+from dovetail.runtime.verification import verify
 from dovetail.schedule.program import lower
 from tests.numerics.lq_networks import coded, images, network
 from tests.schedule.test_program import run_program

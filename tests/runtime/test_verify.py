@@ -19,7 +19,7 @@ from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.pipeline import run_build, verify_build
 from dovetail.runtime.build import SAMPLES, Build, load_build
-from dovetail.runtime.execute import stimulus
+from dovetail.runtime.verification import stimulus
 
 
 def test_a_network_divided_in_every_way_equals_the_reference(divided: Build) -> None:

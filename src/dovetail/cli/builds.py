@@ -128,7 +128,7 @@ def _opened(options: argparse.Namespace) -> Build:
 def _compile(options: argparse.Namespace) -> int:
     from dovetail import pipeline, terminal
     from dovetail.runtime.build import load_build, read_json
-    from dovetail.runtime.execute import DEFAULT_FRAMES
+    from dovetail.runtime.verification import DEFAULT_FRAMES
     board, wanted = board_and_planning(options)
     if options.no_verify:
         refuse_unused("compile --no-verify", {"--frames": options.frames}, "nothing is verified; leave it out")

@@ -12,19 +12,9 @@ from dovetail.ir.operators.base import Clamp, Op
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.elementwise import Add, Clip, Mul, Reshape
 from dovetail.ir.operators.linear import Gemm
-from dovetail.ir.operators.lq import narrow_codes
 from dovetail.ir.operators.movement import Transpose
 from dovetail.ir.operators.window import Window
-from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
 from dovetail.ir.tensor import Constant, Real, integer_weights
-
-
-def simplify(graph: Graph) -> Graph:
-    """The order matters: affine folding exposes Conv → Clip, activation folding then leaves one node each."""
-    for step in (fold_affine, fold_activations, spread_schemes, narrow_codes, narrow_inputs, turn_weights, settle_parameters,
-                 keep_floats, drop_still):
-        graph = step(graph)
-    return graph
 
 
 def drop_still(graph: Graph) -> Graph:

@@ -15,7 +15,8 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir import Array, Graph
-from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.onnx.writer import Boundary
 
 CUDA = "CUDAExecutionProvider"
 ON_CUDA = {"use_tf32": "0", "cudnn_conv_algo_search": "DEFAULT"}

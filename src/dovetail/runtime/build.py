@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,25 +29,13 @@ from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import platform_from_dict
 from dovetail.progress import Progress, silent
+from dovetail.runtime.execute import Part, run
 from dovetail.runtime.generate import HARDWARE, Hardware, hardware_from_json
 from dovetail.runtime.trust import check_origin, check_plain, check_trusted
 from dovetail.schedule.program import Program, Segment, lower
 
 SCHEMA = 1
 SAMPLES = "samples.npz"
-
-
-class Part(Protocol):
-    """A segment that can be run: stored integers in, stored integers out, any number of frames.
-
-    Parts that take long tell `on_frame` how many frames are done.
-    """
-
-    @property
-    def backend(self) -> str: ...
-    @property
-    def note(self) -> str: ...
-    def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +70,6 @@ class Build:
 
     def run(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
         """Inference over the plan's devices: float frames in, results out; one array each way for one input and output."""
-        from dovetail.runtime.execute import run  # here, because running a build needs builds
         named = inputs if isinstance(inputs, Mapping) else {self.graph.inputs[0]: np.asarray(inputs)}
         results = run(self, named)
         return results if isinstance(inputs, Mapping) or len(results) > 1 else next(iter(results.values()))

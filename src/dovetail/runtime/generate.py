@@ -17,7 +17,8 @@ from dovetail.fpga.engines.lq import datapath_of
 from dovetail.fpga.links.stored import write_system
 from dovetail.fpga.links.system import systems_of
 from dovetail.fpga.packing import BUS_BITS
-from dovetail.ir.onnx.write import Boundary, to_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.ir.onnx.writer import Boundary
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress
 from dovetail.runtime.loads import loaded_folds

@@ -27,7 +27,8 @@ from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
 from dovetail.progress import Progress
 from dovetail.runtime.build import SCHEMA, Build
-from dovetail.runtime.execute import expect_partials, gather
+from dovetail.runtime.execute import gather
+from dovetail.runtime.verification import expect_partials
 from dovetail.schedule.program import Segment
 from dovetail.words import counted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,10 +11,8 @@ from onnx import TensorProto
 
 from dovetail.ir.graph import Node
 from dovetail.ir.onnx.prepare import domains, rename_inside
+from dovetail.ir.onnx.writer import Writer
 from dovetail.ir.operators.pointwise import TABLE_ENTRIES, Lookup
-
-if TYPE_CHECKING:
-    from dovetail.ir.onnx.write import Writer
 
 
 def inline(writer: Writer, node: Node, content: bytes, given: Mapping[str, str], results: Mapping[str, str]) -> None:

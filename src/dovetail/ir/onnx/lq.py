@@ -7,7 +7,7 @@ runtime gets the same codes wherever float32 holds the sums (below 2**24), while
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
@@ -17,15 +17,13 @@ from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx.file import attributes_of
 from dovetail.ir.onnx.prepare import OWN_DOMAINS
 from dovetail.ir.onnx.state import Reader
+from dovetail.ir.onnx.writer import Writer
 from dovetail.ir.operators.base import Op
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.linear import Gemm
 from dovetail.ir.operators.lq import STORED, Coded, Thresholds, check_ascending, check_constants, steps_of
 from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Array, Constant, scheme_of_scales
-
-if TYPE_CHECKING:
-    from dovetail.ir.onnx.write import Writer
 
 (DOMAIN,) = OWN_DOMAINS
 CONV = ("kernel_shape", "strides", "pads", "dilations", "group")

@@ -14,7 +14,7 @@ STATED_COORDINATES = 11
 """The opset since which Resize states its coordinates; before, output pixel x is at x / scale and the one below is nearest."""
 
 
-def modernised(model: Any) -> Any:
+def modernised(model: Any, where: str) -> Any:
     """A model of an old opset brought up to the one we write, where the converter of the onnx package can."""
     versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
     if not versions or min(versions) >= ALONG_ONE_AXIS:

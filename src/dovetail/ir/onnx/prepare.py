@@ -21,16 +21,11 @@ NEWEST = int(onnx.defs.onnx_opset_version())
 """The newest opset the onnx package knows the meaning of."""
 
 
-def prepared(model: Any, where: str) -> tuple[Any, tuple[str, ...]]:
-    """The model with printable names and without functions of its own, and notes about what was assumed."""
+def check_size(model: Any, where: str) -> None:
+    """Refuse more nodes than any network has."""
     count = sum(len(graph.node) for graph in _graphs(model.graph))
     if count > MAX_NODES:
         raise ModelError(f"{where}: {count:,} nodes; at most {MAX_NODES:,} are read, export the network alone")
-    _print_names(model)
-    notes = _check_opsets(model, where)
-    if not model.graph.output:
-        raise ModelError(f"{where}: the graph has no output; a network needs at least one, export the model again")
-    return _inlined(model, where), notes
 
 
 def _printable(name: str | bytes) -> str:
@@ -39,8 +34,8 @@ def _printable(name: str | bytes) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _print_names(model: Any) -> None:
-    """Old exporters write names in the encoding of their machine; protobuf hands such names out as bytes."""
+def print_names(model: Any, where: str) -> None:
+    """Make every name one line of text; old exporters write names in the encoding of their machine, which come as bytes."""
     for graph in _graphs(model.graph):
         graph.name = _printable(graph.name)
         for named in (*graph.input, *graph.output, *graph.initializer):
@@ -69,7 +64,8 @@ def subgraphs(node: Any) -> list[Any]:
     return [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
 
 
-def _check_opsets(model: Any, where: str) -> tuple[str, ...]:
+def check_opsets(model: Any, where: str) -> tuple[str, ...]:
+    """Refuse opsets whose operators nobody knows; returns a note where the file states none."""
     versions = [int(o.version) for o in model.opset_import if o.domain in STANDARD]
     if not versions:
         return ("the file states no opset; its operators are read in their present meaning",)
@@ -83,7 +79,13 @@ def _check_opsets(model: Any, where: str) -> tuple[str, ...]:
     return ()
 
 
-def _inlined(model: Any, where: str) -> Any:
+def check_outputs(model: Any, where: str) -> None:
+    """Refuse a graph that computes nothing."""
+    if not model.graph.output:
+        raise ModelError(f"{where}: the graph has no output; a network needs at least one, export the model again")
+
+
+def inlined(model: Any, where: str) -> Any:
     """Functions the file defines itself, replaced by their bodies; those that are operators of ours stay calls."""
     foreign = [(f.domain, f.name) for f in model.functions if f.domain not in (*OWN_DOMAINS, *QONNX_DOMAINS)]
     if not foreign:

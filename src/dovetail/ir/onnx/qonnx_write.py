@@ -17,7 +17,8 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx import file as onnx_file
-from dovetail.ir.onnx.write import WRITERS, Boundary, Writer, activated, conv_attributes, declared_output, leading, read_value
+from dovetail.ir.onnx.write import WRITERS, activated, conv_attributes, declared_output, leading, read_value
+from dovetail.ir.onnx.writer import Boundary, Writer
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
 from dovetail.ir.tensor import Array, Constant, Scheme

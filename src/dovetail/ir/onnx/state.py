@@ -22,6 +22,16 @@ from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
 
 Attributes = dict[str, Any]
 
+MALFORMED = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError, MemoryError,
+             AssertionError)
+"""What NumPy, protobuf and arithmetic raise on attributes and arrays that cannot be; our own refusals pass through."""
+
+
+def malformed(where: str, what: str, error: BaseException) -> ModelError:
+    """The refusal of a file whose parts contradict each other."""
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ModelError(f"{where}: {what} contradicts itself ({said}); the file is damaged, export the model again")
+
 
 @dataclass(slots=True)
 class Reader:

@@ -7,20 +7,19 @@ QuantizeLinear is exact, so plain ONNX Runtime computes the very integers of the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
 from math import inf
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import inline as onnx_inline
 from dovetail.ir.onnx import lq as onnx_lq
+from dovetail.ir.onnx.writer import Boundary, Writer
 from dovetail.ir.operators.base import RELU, Op
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.elementwise import Add, Clip, Concat, Mul, Reshape
@@ -31,55 +30,7 @@ from dovetail.ir.operators.opaque import Opaque
 from dovetail.ir.operators.pointwise import Function, Lookup
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.operators.window import Pads, Window
-from dovetail.ir.tensor import Array, Scheme, Tensor
-
-
-class Boundary(StrEnum):
-    """What crosses the edge of an exported quantized model."""
-
-    FLOAT = "float"
-    """Float inputs and outputs, as users' programs expect."""
-    INTEGER = "integer"
-    """Stored integers, as between the parts of a plan."""
-
-
-@dataclass(slots=True)
-class Writer:
-    graph: Graph
-    boundary: Boundary
-    sep: str = "_"
-    """Between a name of the network and what is derived from it; grows where the network uses such names itself."""
-    nodes: list[Any] = field(default_factory=list)
-    initializers: dict[str, Any] = field(default_factory=dict)
-    domains: set[str] = field(default_factory=set)
-
-    def emit(self, op: str, inputs: list[str], output: str, name: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
-        return output
-
-    def constant(self, name: str, array: Array) -> str:
-        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
-        return name
-
-    def scale(self, name: str, scheme: Scheme) -> list[str]:
-        """Scale and zero-point initializers of a scheme, shared by its Quantize and Dequantize."""
-        scales = np.asarray(scheme.scales, dtype=np.float32)
-        zeros = np.full(len(scales), scheme.zero, dtype=scheme.dtype)
-        if scheme.axis is None:
-            scales, zeros = scales.reshape(()), zeros.reshape(())
-        return [self.constant(f"{name}{self.sep}scale", scales), self.constant(f"{name}{self.sep}zero_point", zeros)]
-
-    def dequantize(self, source: str, output: str, name: str, scheme: Scheme) -> str:
-        axis = {} if scheme.axis is None else {"axis": scheme.axis}
-        return self.emit("DequantizeLinear", [source, *self.scale(name, scheme)], output, f"{name}{self.sep}dequantize", **axis)
-
-    def parameter(self, name: str) -> str:
-        """A weight as ONNX value: float as it is, integers behind a DequantizeLinear."""
-        constant = self.graph.constants[name]
-        if constant.scheme is None:
-            return self.constant(name, constant.array)
-        self.constant(name, constant.array)
-        return self.dequantize(name, f"{name}{self.sep}dq", name, constant.scheme)
+from dovetail.ir.tensor import Scheme, Tensor
 
 
 def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:

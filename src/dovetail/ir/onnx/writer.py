@@ -1,0 +1,63 @@
+"""State of one ONNX export: the nodes and initializers written so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from dovetail.ir.graph import Graph
+from dovetail.ir.tensor import Array, Scheme
+
+
+class Boundary(StrEnum):
+    """What crosses the edge of an exported quantized model."""
+
+    FLOAT = "float"
+    """Float inputs and outputs, as users' programs expect."""
+    INTEGER = "integer"
+    """Stored integers, as between the parts of a plan."""
+
+
+@dataclass(slots=True)
+class Writer:
+    """A model being written: what its nodes and constants are so far."""
+
+    graph: Graph
+    boundary: Boundary
+    sep: str = "_"
+    """Between a name of the network and what is derived from it; grows where the network uses such names itself."""
+    nodes: list[Any] = field(default_factory=list)
+    initializers: dict[str, Any] = field(default_factory=dict)
+    domains: set[str] = field(default_factory=set)
+
+    def emit(self, op: str, inputs: list[str], output: str, name: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
+        return output
+
+    def constant(self, name: str, array: Array) -> str:
+        self.initializers[name] = numpy_helper.from_array(np.asarray(array, order="C"), name)
+        return name
+
+    def scale(self, name: str, scheme: Scheme) -> list[str]:
+        """Scale and zero-point initializers of a scheme, shared by its Quantize and Dequantize."""
+        scales = np.asarray(scheme.scales, dtype=np.float32)
+        zeros = np.full(len(scales), scheme.zero, dtype=scheme.dtype)
+        if scheme.axis is None:
+            scales, zeros = scales.reshape(()), zeros.reshape(())
+        return [self.constant(f"{name}{self.sep}scale", scales), self.constant(f"{name}{self.sep}zero_point", zeros)]
+
+    def dequantize(self, source: str, output: str, name: str, scheme: Scheme) -> str:
+        axis = {} if scheme.axis is None else {"axis": scheme.axis}
+        return self.emit("DequantizeLinear", [source, *self.scale(name, scheme)], output, f"{name}{self.sep}dequantize", **axis)
+
+    def parameter(self, name: str) -> str:
+        """A weight as ONNX value: float as it is, integers behind a DequantizeLinear."""
+        constant = self.graph.constants[name]
+        if constant.scheme is None:
+            return self.constant(name, constant.array)
+        self.constant(name, constant.array)
+        return self.dequantize(name, f"{name}{self.sep}dq", name, constant.scheme)
