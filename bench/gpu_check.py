@@ -24,14 +24,15 @@ import torch
 import triton
 
 from dovetail.gpu.distrusted import distrusted
-from dovetail.gpu.executor import Launcher, gpu_here, launcher_here, options_of
+from dovetail.gpu.executor import gpu_here, options_of
+from dovetail.gpu.launcher import Launcher, launcher_here
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.tuning import REPEATS, captured, without_pipelining
 from dovetail.ir import Add, Concat, Function, Gemm, Graph, Mul, Node, Select
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
+from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.lower import lower
-from dovetail.kernels.place import Place
 from dovetail.measure.cuda import apply_node
 from gpu_networks import KINDS
 from gpu_peers import FUNCTIONS
@@ -52,7 +53,7 @@ class Checked:
     wanted: torch.Tensor
 
 
-def viewed(launcher: Launcher, place: Place) -> torch.Tensor:
+def viewed(launcher: Launcher, place: TensorLayout) -> torch.Tensor:
     """A place as images x channels x rows x columns."""
     launcher.place(place)
     whole: torch.Tensor = launcher.buffers[place.buffer]
@@ -81,7 +82,7 @@ def to_check(graph: Graph, kind: str, images: int, launcher: Launcher) -> Iterat
     for ways in options_of(lower(graph, kind, gpu_here(), images)):
         for *_, call in ways:
             own, source = [nodes[n] for n in call.nodes], call.operands[0]
-            assert isinstance(source, Place)
+            assert isinstance(source, TensorLayout)
             if call.key in seen or any(isinstance(n.op, Add | Mul | Concat | Select) for n in own) \
                     or graph.shape(own[0].inputs[0])[1] != source.channels:
                 continue
@@ -96,7 +97,7 @@ def to_check(graph: Graph, kind: str, images: int, launcher: Launcher) -> Iterat
 def errors_of(launcher: Launcher, one: Checked, tile: Config) -> tuple[float, int, bool]:
     """The largest error of a tile, values that are wrong by more than is allowed, and whether tuning refuses its code."""
     source, allowed = one.call.operands[0], ALLOWED[launcher.kind]
-    assert isinstance(source, Place)
+    assert isinstance(source, TensorLayout)
     viewed(launcher, source).copy_(one.x)
     launch, unit = launcher.bound(one.call, tile), one.wanted.pow(2).mean().sqrt()
     worst, wrong, made = 0.0, 0, None

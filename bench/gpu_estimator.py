@@ -45,9 +45,9 @@ from dovetail.kernels.estimator import (
 )
 from dovetail.kernels.looks import LOOKED
 from dovetail.kernels.lower import lower
-from dovetail.kernels.ranking import work_of
+from dovetail.kernels.moves import MovedShape
 from dovetail.kernels.second_look import SecondLook, in_turn, known_of, look_for
-from dovetail.kernels.shapes import MovedShape
+from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import Gpu, specification
 from zoo_graph import network
 
@@ -101,7 +101,7 @@ def measure(path: Path, cases: Sequence[tuple[str, int]], kind: str = FITTED_KIN
     import torch
     import triton
 
-    from dovetail.gpu.executor import launcher_here
+    from dovetail.gpu.launcher import launcher_here
     from dovetail.gpu.precompile import precompile
     from dovetail.gpu.tuning import Tuner
     until = time.perf_counter() + LIMIT_S if until is None else until

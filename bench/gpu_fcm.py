@@ -42,8 +42,9 @@ if "--rehearse" in sys.argv:
 import triton
 
 from dovetail.errors import DovetailError
-from dovetail.gpu.executor import gpu_here, launcher_here, options_of
-from dovetail.gpu.precompile import Job, precompile
+from dovetail.gpu.executor import gpu_here, options_of
+from dovetail.gpu.launcher import launcher_here
+from dovetail.gpu.precompile import CompileJob, precompile
 from dovetail.gpu.tuning import IN_PLACE_S, candidates
 from dovetail.kernels.lower import lower
 from gpu_estimator import UNSEEN, judge, to_time
@@ -75,7 +76,7 @@ class Item:
     name: str
     expected_s: float
     run: Callable[[dict[str, Any], Path, float], bool]
-    jobs: Callable[[], Iterable[Job]] = tuple
+    jobs: Callable[[], Iterable[CompileJob]] = tuple
     """Every kernel it compiles."""
 
 
@@ -111,18 +112,18 @@ def on_tiles(kind: str, cases: Sequence[tuple[str, int]], found: dict[str, Any],
     return done
 
 
-def jobs_of_network(name: str, kind: str, images: int) -> list[Job]:
+def jobs_of_network(name: str, kind: str, images: int) -> list[CompileJob]:
     graph = quantized(name)[0] if kind == "int8" else network(name)
     lowered = lower(graph, KINDS[kind], gpu_here(), images)
     return candidates(launcher_here(KINDS[kind]), (call for ways in options_of(lowered) for *_, call in ways))
 
 
-def jobs_of_pairs(name: str, kind: str, images: int) -> list[Job]:
+def jobs_of_pairs(name: str, kind: str, images: int) -> list[CompileJob]:
     pairs = pairs_of(lower(network(name), KINDS[kind], gpu_here(), images))
     return candidates(launcher_here(KINDS[kind]), calls_of(kind, pairs.values()))
 
 
-def jobs_of_tiles(kind: str, cases: Sequence[tuple[str, int]]) -> list[Job]:
+def jobs_of_tiles(kind: str, cases: Sequence[tuple[str, int]]) -> list[CompileJob]:
     launcher = launcher_here(kind)
     return [launcher.described(call, config) for *_, call, tiles in to_time(cases, kind, (), UNSEEN_TILES) for config in tiles]
 
@@ -253,7 +254,7 @@ def session_of(path: Path) -> dict[str, Any]:
 
 def compiled(every: Sequence[Item], seconds: float) -> None:
     """Compile all kernels of items into Triton's cache, on all processors, and time nothing; as many as there is time for."""
-    begun, jobs, shown = time.perf_counter(), list[Job](), 0.0
+    begun, jobs, shown = time.perf_counter(), list[CompileJob](), 0.0
     for item in every:
         print(f"{item.name}: ", end="", flush=True)
         found = list(item.jobs())
@@ -262,7 +263,7 @@ def compiled(every: Sequence[Item], seconds: float) -> None:
 
     total, done = len({job.alike for job in jobs}), count(1)
 
-    def told(job: Job) -> None:
+    def told(job: CompileJob) -> None:
         nonlocal shown
         now, number = time.perf_counter() - begun, next(done)
         if number == total or now > shown + 5:

@@ -17,7 +17,7 @@ import torch
 
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Floats, Tiles, part_of, tiles_of
-from dovetail.kernels.ranking import work_of
+from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import Gpu
 
 TABLES: Mapping[str, tuple[str, ...]] = {

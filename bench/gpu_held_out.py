@@ -25,8 +25,8 @@ import numpy as np
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, Costs, costs_from, seconds, tiles_of
 from dovetail.kernels.looks import LOOKED
-from dovetail.kernels.ranking import work_of
 from dovetail.kernels.second_look import SecondLook, forest_from
+from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
 from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, Placed, by_kernel, fit_kernel, once, scores
 from gpu_surface import surface_through

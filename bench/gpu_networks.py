@@ -31,8 +31,8 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config, seconds, tiles_of
-from dovetail.kernels.place import ELEMENT, Place
-from dovetail.kernels.ranking import WORK, work_of
+from dovetail.kernels.layout import ELEMENT, TensorLayout
+from dovetail.kernels.table import kernel_of, work_of
 from dovetail.platform.gpu_specification import Gpu
 from gpu_peers import TorchNetwork
 from gpu_record import mistaken
@@ -49,7 +49,7 @@ CHECKED = 8
 def floor_us(made: Compiled, bandwidth: float) -> float:
     """Every kernel's operands moved once, and its launch."""
     element = ELEMENT[made.lowered.kind]
-    moved = sum(o.pixels * o.channels * element if isinstance(o, Place) else o.size * element
+    moved = sum(o.pixels * o.channels * element if isinstance(o, TensorLayout) else o.size * element
                 for call, _ in made.calls for o in call.operands if not isinstance(o, int))
     return moved / bandwidth * 1e6 + len(made.calls) * made.lowered.gpu.launch_s * 1e6
 
@@ -113,7 +113,7 @@ def measure_floats(graph: Graph, kind: str, images: int, bandwidth: float, energ
 def estimated_s(gpu: Gpu, kind: str, call: Call, config: Config) -> float:
     """What a call is estimated to take with a tile."""
     work = work_of(gpu, call.shape, tiles_of([config]))
-    return float(seconds(gpu, WORK[type(call.shape)][0], kind, work)[0])
+    return float(seconds(gpu, kernel_of(call.shape).name, kind, work)[0])
 
 
 def shown(made: Compiled, bandwidth: float, tuning: Mapping[str, float], ours: float, spread: float) -> dict[str, Any]:

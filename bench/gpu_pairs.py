@@ -21,13 +21,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from dovetail.gpu.executor import TYPES, gpu_here, launcher_here
+from dovetail.gpu.executor import gpu_here
+from dovetail.gpu.launcher import TYPES, launcher_here
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
 from dovetail.kernels.calls import Call, call_of
-from dovetail.kernels.items import Item, part_shapes
+from dovetail.kernels.items import Item
 from dovetail.kernels.lower import lower
 from dovetail.kernels.options import Lowered
+from dovetail.kernels.table import part_shapes
 from dovetail.measure.cuda import apply_node
 from gpu_networks import KINDS, opened, save
 from gpu_timing import captured, device, gpu_is_here, timed_us

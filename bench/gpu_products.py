@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from dovetail.files import replace_text
-from dovetail.kernels.estimator import FITTED_ON, Floats, Work, products_s, seconds, tiles_of
+from dovetail.kernels.estimator import FITTED_ON, Floats, KernelWork, products_s, seconds, tiles_of
 from dovetail.kernels.lower import lower
-from dovetail.kernels.ranking import work_of
-from dovetail.kernels.unaided import LEAST, MOST, Shares, features, shares, sizes_of, table
+from dovetail.kernels.products import LEAST, MOST, Shares, features, shares, sizes_of, table
+from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
 from gpu_estimator import CLOSE, matched
 from gpu_record import RECORD as MEASURED
@@ -42,7 +42,7 @@ RIDGE, TELLING = 0.5, 3
 """What keeps weights of rare tiles small, and how many timed tiles make a choice."""
 OFTEN = 5
 """Times of a size from which on its share is no extrapolation."""
-HEAD = """# Shares of a GPU's rate that products reach without matrix units, as logarithms: see kernels/unaided.py.
+HEAD = """# Shares of a GPU's rate that products reach without matrix units, as logarithms: see kernels/products.py.
 # Written by `python bench/gpu_products.py --fit` from {tiles} tiles of {kernels} kernels timed on {gpu}, {date}.
 """
 
@@ -54,7 +54,7 @@ class Timed:
     network: str
     kernel: str
     times: Floats
-    work: Work
+    work: KernelWork
 
     def estimated(self, own: Shares) -> Floats:
         return seconds(specification(FITTED_ON), self.kernel, KIND, self.work, shares=own)
@@ -121,7 +121,8 @@ def written(found: Shares, record: Mapping[str, Any], every: Sequence[Timed]) ->
 
 def networks_told() -> Iterator[str]:
     """Of every network and batch that was measured, its kernels as estimated alone against its time."""
-    from dovetail.gpu.executor import Launcher, options_of
+    from dovetail.gpu.executor import options_of
+    from dovetail.gpu.launcher import Launcher
     from dovetail.gpu.tuning import Tuner, divided
     from gpu_fcm import FIRST, NETWORK, SECOND
     measured, tuner = json.loads(MEASURED.read_text("utf-8"))["networks"], Tuner(Launcher(KIND, "cpu", pdl=False), timing=False)

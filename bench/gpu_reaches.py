@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.kernels.estimator import Floats
-from dovetail.kernels.second_look import SHARE, WIDER, Scale, falling, squared
+from dovetail.kernels.second_look import SHARE, WIDER, FeatureScale, falling, squared
 
 STEPS, HELD, HELD_HEIGHT, TILES = 30, 0.02, 0.004, 1000
 """Steps of the search; what weighs against lengths, and against height and noise, other than those it begins with; tiles it goes
@@ -29,7 +29,7 @@ class Sample:
     `together` is what tiles of one kernel have in common; `height` and `noise` are variances to begin with.
     """
 
-    scale: Scale
+    scale: FeatureScale
     places: Floats
     apart: Floats
     together: Floats

@@ -14,7 +14,7 @@ import numpy as np
 
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config, Floats
-from dovetail.kernels.second_look import FINE, UNIT, Scale, Surface, nearness
+from dovetail.kernels.second_look import FINE, UNIT, FeatureScale, Surface, nearness
 from gpu_reaches import Sample, learned, taken
 from gpu_trees import Table
 
@@ -29,7 +29,7 @@ ONE_LENGTH = ("conv",)
 Timed = tuple[Call, Sequence[tuple[float, Config]]]
 
 
-def scaled(table: Table) -> Scale:
+def scaled(table: Table) -> FeatureScale:
     """What tells tiles apart, or layers, each with the same weight: nothing is learned yet."""
     kernels = int(table.owner.max()) + 1
     least, most = np.full((kernels, table.known.shape[1]), np.inf), np.full((kernels, table.known.shape[1]), -np.inf)
@@ -37,7 +37,7 @@ def scaled(table: Table) -> Scale:
     np.maximum.at(most, table.owner, table.known)
     of_layer, used = (most - least).max(0) < 1e-9, np.ptp(table.known, axis=0) > 1e-9
     reach = np.where(of_layer, LAYERS_REACH * np.sqrt((of_layer & used).sum()), REACH * np.sqrt((~of_layer & used).sum()))
-    return Scale(tuple(n for n, own in zip(table.names, used, strict=True) if own), table.known.mean(0)[used].round(4),
+    return FeatureScale(tuple(n for n, own in zip(table.names, used, strict=True) if own), table.known.mean(0)[used].round(4),
                  table.known.std(0)[used].round(4), (1 / reach[used]).round(4), of_layer[used])
 
 

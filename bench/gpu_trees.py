@@ -15,8 +15,8 @@ import numpy as np
 
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_KIND, Costs, Floats, seconds, tiles_of
-from dovetail.kernels.ranking import work_of
 from dovetail.kernels.second_look import UNIT, known_of
+from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import Gpu
 
 TREES, DEPTH, RATE, BINS, LEAST, PRIOR = 100, 4, 0.1, 48, 4, 1.0

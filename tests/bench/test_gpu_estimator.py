@@ -23,8 +23,8 @@ from bench.gpu_tuned import replaced
 from bench.gpu_tuned import taken as taken_from
 
 from dovetail.kernels.estimator import costs, costs_from, judged, seconds, tiles_of
-from dovetail.kernels.ranking import work_of
 from dovetail.kernels.second_look import forest_from, looks, surface_from
+from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
 
 RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"

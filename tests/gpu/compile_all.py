@@ -12,12 +12,12 @@ from triton.compiler import ASTSource
 from triton.compiler import compile as compile_kernel
 
 from dovetail.gpu.distrusted import distrusted
-from dovetail.gpu.precompile import KERNELS
+from dovetail.gpu.triton.table import KERNELS
 from dovetail.ir import Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
+from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.lower import lower
-from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import GRAPHS, activated, blocks, dense, narrow_pool, wide_stem
 from tests.scales import with_arbitrary_scales
@@ -37,11 +37,11 @@ NETWORKS: dict[str, tuple[Callable[[], Graph], tuple[str, ...]]] = {
 
 def compiled(call: Call, tile: Config, kind: str, capability: int) -> str:
     """A call with a tile in PTX, for operands that begin where buffers do."""
-    kernel, config = KERNELS[call.kernel], dict(tile)
+    kernel, config = KERNELS[call.kernel].function, dict(tile)
     options = {name: config.pop(name) for name in ("num_warps", "num_stages")}
     signature, constants = {}, {}
     for name, operand in zip(kernel.arg_names, call.operands, strict=False):
-        if isinstance(operand, Place):
+        if isinstance(operand, TensorLayout):
             signature[name] = TYPES[kind]
         elif isinstance(operand, np.ndarray):
             own = str(operand.dtype) if operand.dtype.kind == "i" or operand.dtype == np.float16 else "float32"

@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.gpu import tuning
 from dovetail.gpu.distrusted import MOST_SPILLED, distrusted, reads_too_early
-from dovetail.gpu.executor import Launcher
+from dovetail.gpu.launcher import Launcher
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Conv, Graph, Window
 from dovetail.kernels.calls import Call

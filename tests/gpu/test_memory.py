@@ -8,20 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.gpu.memory import planned
-from dovetail.kernels.calls import NOTHING, Call
-from dovetail.kernels.place import Place
+from dovetail.kernels.calls import Call
+from dovetail.kernels.layout import TensorLayout
+from dovetail.kernels.operands import NOTHING
 
 
-def place(name: str, channels: int) -> Place:
-    return Place(name, 1, 3, 5, channels, channels)
+def place(name: str, channels: int) -> TensorLayout:
+    return TensorLayout(name, 1, 3, 5, channels, channels)
 
 
-def call(reads: list[Place], writes: Place) -> Call:
+def call(reads: list[TensorLayout], writes: TensorLayout) -> Call:
     return Call("add", (), (*reads, NOTHING, writes, 3), {}, lambda c: (1, 1, 1), ({},), (0.0,), writes)
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> tuple[list[Call], list[Place]]:
+def chains(draw: st.DrawFn) -> tuple[list[Call], list[TensorLayout]]:
     places, calls = [place("t0", draw(st.integers(1, 400)))], []
     for i in range(1, draw(st.integers(2, 12))):
         reads = draw(st.lists(st.sampled_from(places), min_size=1, max_size=3, unique=True))
@@ -31,13 +32,13 @@ def chains(draw: st.DrawFn) -> tuple[list[Call], list[Place]]:
 
 
 @given(chains())
-def test_what_is_alive_at_once_lies_apart(chain: tuple[list[Call], list[Place]]) -> None:
+def test_what_is_alive_at_once_lies_apart(chain: tuple[list[Call], list[TensorLayout]]) -> None:
     calls, kept = chain
     memory = planned(calls, kept)
     ends = {n: at + memory.sizes[n] for n, at in memory.offsets.items()}
     for when, one in enumerate(calls):
-        later = {o.buffer for c in calls[when:] for o in c.operands if isinstance(o, Place)}
-        made = {c.output.buffer for c in calls[:when + 1]} | {o.buffer for o in one.operands if isinstance(o, Place)}
+        later = {o.buffer for c in calls[when:] for o in c.operands if isinstance(o, TensorLayout)}
+        made = {c.output.buffer for c in calls[:when + 1]} | {o.buffer for o in one.operands if isinstance(o, TensorLayout)}
         alive = sorted((made & later) | {k.buffer for k in kept} | {one.output.buffer})
         for i, a in enumerate(alive):
             for b in alive[i + 1:]:

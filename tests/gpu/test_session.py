@@ -21,7 +21,7 @@ import gpu_record
 import zoo_graph
 from dovetail.errors import UnsupportedError
 from dovetail.gpu import precompile
-from dovetail.gpu.executor import Launcher
+from dovetail.gpu.launcher import Launcher
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
 from dovetail.kernels.calls import Call

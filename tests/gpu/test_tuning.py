@@ -9,7 +9,8 @@ import pytest
 
 from dovetail.gpu import tuning
 from dovetail.gpu.distrusted import MOST_SPILLED
-from dovetail.gpu.executor import Launcher, options_of
+from dovetail.gpu.executor import options_of
+from dovetail.gpu.launcher import Launcher
 from dovetail.gpu.tuning import (
     COLD_S,
     COMPILING_S,

@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 
 from dovetail.kernels.calls import Call
+from dovetail.kernels.depthwise import DepthwiseShape
 from dovetail.kernels.estimator import (
     CANDIDATES,
     MOST_IN_A_ROW,
     Costs,
     Factors,
-    Work,
+    KernelWork,
     costs,
     seconds,
     shared_out,
     tiles_of,
 )
+from dovetail.kernels.inverted_residual import InvertedResidualShape
 from dovetail.kernels.lower import lower
 from dovetail.kernels.ranking import best_seconds, ranked, work_of
-from dovetail.kernels.shapes import DepthwiseShape, WalkedShape
 from dovetail.platform.gpu_specification import matching, specification, specifications
 from tests.kernels.networks import GRAPHS
 
@@ -73,7 +74,7 @@ def test_factors_are_those_of_a_tiles_sizes_and_one_where_none_is_known() -> Non
 def test_parts_of_a_kernel_overlap_as_its_costs_say() -> None:
     gpu = specification("h200")
     one, flags = np.ones(1), np.ones(1, dtype=np.bool_)
-    work = Work({"launch": one, "waves": 3 * one, "sm_loads": 4 * one, "memory": 0 * one}, {}, 0.0, 0.0, flags)
+    work = KernelWork({"launch": one, "waves": 3 * one, "sm_loads": 4 * one, "memory": 0 * one}, {}, 0.0, 0.0, flags)
     each = {"launch": 1e-3, "waves": 1e-3, "sm_loads": 1e-3}
     assert seconds(gpu, "conv", "float16", work, Costs(each)) == pytest.approx([8e-3])
     assert seconds(gpu, "conv", "float16", work, Costs(each, 2.0)) == pytest.approx([6e-3])
@@ -90,7 +91,7 @@ def test_of_bytes_depthwise_tiles_with_one_column_are_among_those_timed() -> Non
 
 def test_a_thread_has_no_more_products_in_a_row_than_are_soon_compiled() -> None:
     """128 channels in front of four rows were 27,648 of them, which took Triton two minutes."""
-    shape = WalkedShape(element=4, moved_bytes=1e6, images=1, height=28, width=28, inner=128, channels=128, filters=128,
+    shape = InvertedResidualShape(element=4, moved_bytes=1e6, images=1, height=28, width=28, inner=128, channels=128, filters=128,
                         taps_down=3, taps_across=3, stride=2, back=False)
     gpu = specification("h200")
     assert np.isinf(ranked(gpu, "float32", shape)[1]).all()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dovetail.ir import Add, Concat, Conv, Graph, Mul, Select, Window
 from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
-from dovetail.kernels.prices import Run, priced
+from dovetail.kernels.prices import PricedRun, priced
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import GRAPHS, inverted, stem
 from tests.strategies import Net, quantized
@@ -19,7 +19,7 @@ H200 = specification("h200")
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> PricedRun:
     """Nodes that each have a kernel, and some kernels of two or three of them, of any time."""
     count, times = draw(st.integers(1, 7)), st.floats(0.1, 10.0)
     kernels = {(i, i): draw(times) for i in range(count)}
@@ -27,12 +27,12 @@ def runs(draw: st.DrawFn) -> Run:
         for last in range(first + 1, min(first + 3, count)):
             if draw(st.booleans()):
                 kernels[first, last] = draw(times)
-    return Run(tuple(f"n{i}" for i in range(count)), kernels)
+    return PricedRun(tuple(f"n{i}" for i in range(count)), kernels)
 
 
 @settings(max_examples=300, deadline=None)
 @given(run=runs())
-def test_no_stretch_costs_less_than_its_kernels_and_whole_runs_cost_what_they_do(run: Run) -> None:
+def test_no_stretch_costs_less_than_its_kernels_and_whole_runs_cost_what_they_do(run: PricedRun) -> None:
     prices, count = run.prices(), len(run.nodes)
     for first in range(count):
         best = [s for s, _ in run.cheapest(first, count - 1)]
@@ -45,7 +45,7 @@ def test_no_stretch_costs_less_than_its_kernels_and_whole_runs_cost_what_they_do
 
 @settings(max_examples=100, deadline=None)
 @given(run=runs())
-def test_the_kernels_of_a_stretch_cover_it_once_and_take_what_it_costs(run: Run) -> None:
+def test_the_kernels_of_a_stretch_cover_it_once_and_take_what_it_costs(run: PricedRun) -> None:
     last = len(run.nodes) - 1
     kernels = run.divided(0, last)
     assert [n for names in kernels for n in names] == list(run.nodes)

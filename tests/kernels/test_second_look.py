@@ -9,22 +9,38 @@ import numpy as np
 import pytest
 
 from dovetail.kernels import second_look
+from dovetail.kernels.conv import ConvShape
+from dovetail.kernels.deep import DeepShape
+from dovetail.kernels.depthwise import DepthwiseShape
+from dovetail.kernels.depthwise_bytes import DepthwiseBytesShape
 from dovetail.kernels.estimator import costs, seconds
+from dovetail.kernels.fused import FusedShape
 from dovetail.kernels.ranking import ranked, work_of
-from dovetail.kernels.second_look import LOOKED_AT, SHARE, Scale, SecondLook, Surface, forest_from, known_of, look_for, looks
-from dovetail.kernels.shapes import BytewiseShape, ConvShape, DeepShape, DepthwiseShape, FusedShape, KernelShape, configs_of
+from dovetail.kernels.second_look import (
+    LOOKED_AT,
+    SHARE,
+    FeatureScale,
+    SecondLook,
+    Surface,
+    forest_from,
+    known_of,
+    look_for,
+    looks,
+)
+from dovetail.kernels.shape import KernelShape, configs_of
 from dovetail.platform.gpu_specification import specification
 
 H200 = specification("h200")
 SHAPES: dict[str, KernelShape] = {
     "conv": ConvShape(2, 1 << 20, 1, 784, 192, 32, 1), "deep": DeepShape(2, 1 << 18, 1, 49, 160, 960),
     "depthwise": DepthwiseShape(2, 1 << 20, 1, 28, 28, 192, 3, 3, 1, 3),
-    "bytewise": BytewiseShape(1, 1 << 20, 1, 28, 28, 48, 3, 1, 2, 1),
+    "bytewise": DepthwiseBytesShape(1, 1 << 20, 1, 28, 28, 48, 3, 1, 2, 1),
     "fused": FusedShape(2, 1 << 20, 784, 192, 9, 32, 32, True, True, True)}
 SMALL: dict[str, Any] = {"names": ["BP", "estimate"], "lean": 0.0, "features": [[0, 0, 0]], "edges": [4.5, 5.5],
                          "thresholds": [[0, 0, 1]], "values": [[300000, 300000, 200000, 100000]]}
 """One tree that prefers many pixels."""
-FLAT = Surface(Scale(("BP",), np.zeros(1), np.ones(1), np.ones(1), np.zeros(1, dtype=np.bool_)), np.zeros((1, 1)), np.zeros(1))
+FLAT = Surface(FeatureScale(("BP",), np.zeros(1), np.ones(1), np.ones(1), np.zeros(1, dtype=np.bool_)), np.zeros((1, 1)),
+               np.zeros(1))
 """A surface that prefers nothing."""
 
 
@@ -36,7 +52,8 @@ def test_a_tree_is_walked_to_its_leaf() -> None:
 
 
 def test_a_surface_goes_by_tiles_that_look_alike_of_layers_that_look_alike() -> None:
-    scale = Scale(("BP", "pixels"), np.array([5.0, 9.0]), np.array([2.0, 1.0]), np.array([1.0, 0.5]), np.array([False, True]))
+    scale = FeatureScale(("BP", "pixels"), np.array([5.0, 9.0]), np.array([2.0, 1.0]), np.array([1.0, 0.5]),
+                         np.array([False, True]))
     surface = Surface(scale, scale.places(np.array([[5.0, 9.0]])), np.array([-1.0]))
     known = {"BP": np.array([5.0, 7.0, 5.0, 99.0]), "pixels": np.array([9.0, 9.0, 12.0, 99.0])}
     at, beside, elsewhere, nowhere = surface.scores(known, 4)

@@ -18,20 +18,22 @@ from dovetail.cost.processor import EXTRAPOLATION_WIDENING
 from dovetail.hardware.shares import Floats, Question, shares_in
 from dovetail.hardware.work import Work, joined
 from dovetail.ir import Axis, Conv, Gemm, GlobalAvgPool, Graph, Node
+from dovetail.kernels.conv import MOST_HALVED, ConvShape
+from dovetail.kernels.depthwise import DepthwiseShape
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, judged
-from dovetail.kernels.items import MOST_HALVED
 from dovetail.kernels.layers import is_depthwise
-from dovetail.kernels.place import ELEMENT
-from dovetail.kernels.prices import Priced, priced
+from dovetail.kernels.layout import ELEMENT
+from dovetail.kernels.moves import MovedShape
+from dovetail.kernels.prices import GraphPrices, priced
 from dovetail.kernels.ranking import best_seconds
-from dovetail.kernels.shapes import ConvShape, DepthwiseShape, KernelShape, MovedShape
+from dovetail.kernels.shape import KernelShape
 from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.gpu_specification import specification
 
 KIND = "int8"
 RECENT = 4
 """Graphs whose kernels are remembered."""
-_known: list[tuple[Graph, str, Priced]] = []
+_known: list[tuple[Graph, str, GraphPrices]] = []
 
 
 def runs_kernels(device: Device) -> bool:
@@ -39,7 +41,7 @@ def runs_kernels(device: Device) -> bool:
     return device.kind is Kind.GPU and device.kernels is not None and device.models is ModelSet.PLANNING
 
 
-def kernels_of(graph: Graph, device: Device) -> Priced:
+def kernels_of(graph: Graph, device: Device) -> GraphPrices:
     """A graph's kernels on a device that runs ours; found once for the graphs asked last."""
     assert device.kernels is not None, "asked of devices that run kernels"
     for known, name, found in _known:

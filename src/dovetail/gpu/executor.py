@@ -5,141 +5,27 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import triton
 
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.gpu.memory import Memory, planned
-from dovetail.gpu.precompile import ALIGNED, KERNELS, UNALIGNED, Job
+from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
+from dovetail.gpu.memory import planned
 from dovetail.gpu.remembered import for_gpu
 from dovetail.gpu.tuning import IN_PLACE_S, Options, Tuner, captured, chosen, launch_all
 from dovetail.ir import Array, Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_ON, Config
 from dovetail.kernels.layers import STORED_OFFSET
+from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.lower import lower
 from dovetail.kernels.options import Lowered
-from dovetail.kernels.place import Place
 from dovetail.platform.gpu_specification import Gpu, matching, specification
 from dovetail.words import counted
-
-TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
-PDL_CAPABILITY = (9, 0)
-"""First compute capability with programmatic dependent launches."""
-
-
-SHARED_CARVEOUT, SHARED_PERCENT, HELD_PERCENT = 9, 25, {"bridged": 100}
-"""CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, and the percentage preferred; a kernel that needs more gets more.
-
-Kernels that hold weights there follow each other, and the next one's have to find room beside this one's."""
-
-OWN_CACHES = ("walked", "walked_bytes")
-"""Kernels that last long enough to have the first-level cache divided as suits them: several of their programs fit only then."""
-
-
-@cache
-def cuda_driver() -> ctypes.CDLL:
-    """The CUDA driver, which PyTorch has loaded already."""
-    return ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
-
-
-@dataclass(slots=True, eq=False)
-class Launcher:
-    """Kernels, constants and buffers of one network on one device."""
-
-    kind: str
-    device: str
-    pdl: bool
-    buffers: dict[str, Any] = field(default_factory=dict)
-    arrays: dict[int, tuple[Array, Any]] = field(default_factory=dict)
-    shared: set[int] = field(default_factory=set)
-
-    def constant(self, array: Array) -> Any:
-        """A constant array on the device, in the type its kernel multiplies in."""
-        known = self.arrays.get(id(array))
-        if known is None:
-            values = array if array.dtype.kind == "i" else array.astype(np.float32)
-            tensor = torch.from_numpy(np.ascontiguousarray(values)).to(self.device).to(self.element(array))
-            known = self.arrays[id(array)] = (array, tensor)
-        return known[1]
-
-    def element(self, operand: Place | Array) -> torch.dtype:
-        """The type of an operand's elements: weights in that of activations, what is added to sums in float32."""
-        if isinstance(operand, Place):
-            return TYPES[self.kind]
-        if operand.dtype.kind == "i" or operand.dtype == np.float16:
-            own: torch.dtype = getattr(torch, operand.dtype.name)
-            return own
-        return TYPES[self.kind] if operand.ndim > 1 else torch.float32
-
-    def place(self, at: Place) -> Any:
-        """The first element of a place."""
-        if at.buffer not in self.buffers:
-            self.buffers[at.buffer] = torch.zeros(at.pixels * at.pitch, device=self.device, dtype=TYPES[self.kind])
-        return self.buffers[at.buffer][at.offset:]
-
-    def share_memory(self, memory: Memory) -> None:
-        """Put all buffers into one piece of memory, in the place of those that tuning used."""
-        self.buffers.clear()
-        whole = torch.zeros(max(memory.elements, 1), device=self.device, dtype=TYPES[self.kind])
-        self.buffers |= {name: whole[at:at + memory.sizes[name]] for name, at in memory.offsets.items()}
-
-    def described(self, call: Call, config: Config) -> Job:
-        """What compiling a launch needs to know; nothing is put on the device."""
-        kinds = list[str | int]()
-        for operand in call.operands:
-            if isinstance(operand, int):
-                kinds.append(operand)
-                continue
-            element = self.element(operand)
-            inside = isinstance(operand, Place) and operand.offset * element.itemsize % ALIGNED > 0
-            kinds.append(str(element).removeprefix("torch.") + UNALIGNED * inside)
-        return Job(call.kernel, tuple(kinds), dict(call.constants), dict(config), self.pdl)
-
-    def operands(self, call: Call) -> list[Any]:
-        """A call's operands on the device; numbers stay numbers."""
-        return [self.place(o) if isinstance(o, Place) else self.constant(o) if isinstance(o, np.ndarray) else o
-                for o in call.operands]
-
-    def options(self, config: Config) -> dict[str, int | bool]:
-        """What a launch says beside operands and constants."""
-        options: dict[str, int | bool] = dict(config)
-        if self.pdl:
-            options["launch_pdl"] = True
-        if self.device == "cpu":
-            options = {k: v for k, v in options.items() if k not in ("num_warps", "num_stages")}
-        return options | {"PDL": self.pdl}
-
-    def loaded(self, call: Call, config: Config) -> Any:
-        """The compiled kernel of a launch, on the device but not launched: what it takes there is known then."""
-        made = KERNELS[call.kernel].warmup(*self.operands(call), grid=call.grid(config), **call.constants, **self.options(config))
-        _ = made.run  # looking at it loads it
-        return made
-
-    def bound(self, call: Call, config: Config) -> Callable[[], Any]:
-        """A launch with all its arguments; it returns the compiled kernel, where there is one."""
-        kernel, grid, operands, options = KERNELS[call.kernel], call.grid(config), self.operands(call), self.options(config)
-
-        def launch() -> Any:
-            made = kernel[grid](*operands, **call.constants, **options)
-            if self.device != "cpu" and call.kernel not in OWN_CACHES:
-                self.share_caches(made.function, HELD_PERCENT.get(call.kernel, SHARED_PERCENT))
-            return made
-        return launch
-
-    def share_caches(self, function: int, percent: int) -> None:
-        """Let a kernel divide the first-level cache as all others do: a change makes a multiprocessor run empty first."""
-        if function not in self.shared:
-            cuda_driver().cuFuncSetAttribute(ctypes.c_void_p(function), SHARED_CARVEOUT, percent)
-            self.shared.add(function)
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +55,7 @@ class Compiled:
                 found.setdefault(name, []).append(self.stored(name, place)[:count - start])
         return {name: np.concatenate(parts) for name, parts in found.items()}
 
-    def load(self, name: str, frames: Array, place: Place) -> None:
+    def load(self, name: str, frames: Array, place: TensorLayout) -> None:
         """Put frames (images x channels x rows x columns) where the first kernel reads them, by planes or by pixels."""
         scheme = self.graph.tensors[name].scheme
         values = frames if scheme is None else frames.astype(np.int16) - (0 if scheme.signed else STORED_OFFSET)
@@ -177,7 +63,7 @@ class Compiled:
         tensor = torch.from_numpy(np.ascontiguousarray(laid_out).reshape(-1))
         self.launcher.place(place)[:tensor.numel()].copy_(tensor.to(TYPES[self.lowered.kind]))
 
-    def stored(self, name: str, place: Place) -> Array:
+    def stored(self, name: str, place: TensorLayout) -> Array:
         """An output as the model has it."""
         flat = self.launcher.buffers[place.buffer].cpu().float().numpy()
         maps = flat[:place.pixels * place.pitch].reshape(place.images, place.height, place.width, place.pitch)
@@ -208,15 +94,6 @@ def frames_of(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         counts = ", ".join(f"{name} has {counted(len(array), 'frame')}" for name, array in found.items())
         raise UsageError(f"inputs of {graph.name}: {counts}; give as many of each")
     return found
-
-
-def launcher_here(kind: str) -> Launcher:
-    """A launcher for this machine: its GPU, or the CPU under Triton's interpreter."""
-    if triton.knobs.runtime.interpret:
-        return Launcher(kind, "cpu", pdl=False)
-    if not torch.cuda.is_available():
-        raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
-    return Launcher(kind, "cuda", torch.cuda.get_device_capability() >= PDL_CAPABILITY)
 
 
 def gpu_here() -> Gpu:

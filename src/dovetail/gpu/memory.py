@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.kernels.calls import Call
-from dovetail.kernels.place import Place
+from dovetail.kernels.layout import TensorLayout
 
 ALIGNED = 256
 """Elements at whose multiples buffers begin."""
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryPlan:
     """Offsets of buffers and the size of all, in elements."""
 
     offsets: Mapping[str, int]
@@ -21,7 +21,7 @@ class Memory:
     elements: int
 
 
-def planned(calls: Sequence[Call], kept: Collection[Place]) -> Memory:
+def planned(calls: Sequence[Call], kept: Collection[TensorLayout]) -> MemoryPlan:
     """Places for the buffers of calls that run one after another; `kept` ones (inputs, outputs) hold their values throughout.
 
     Largest first, of equal ones the earliest, each at the lowest place that nothing alive at the same time takes.
@@ -29,7 +29,7 @@ def planned(calls: Sequence[Call], kept: Collection[Place]) -> Memory:
     sizes: dict[str, int] = {}
     alive: dict[str, tuple[int, int]] = {}
 
-    def used(place: Place, first: int, last: int) -> None:
+    def used(place: TensorLayout, first: int, last: int) -> None:
         begun, ended = alive.get(place.buffer, (first, last))
         alive[place.buffer] = (min(begun, first), max(ended, last))
         sizes[place.buffer] = max(sizes.get(place.buffer, 0), place.pixels * place.pitch)
@@ -38,7 +38,7 @@ def planned(calls: Sequence[Call], kept: Collection[Place]) -> Memory:
         used(place, 0, len(calls))
     for when, call in enumerate(calls):
         for operand in (*call.operands, call.output):
-            if isinstance(operand, Place):
+            if isinstance(operand, TensorLayout):
                 used(operand, when, when)
     offsets: dict[str, int] = {}
     for name in sorted(sizes, key=lambda n: (-sizes[n], alive[n], n)):
@@ -50,4 +50,4 @@ def planned(calls: Sequence[Call], kept: Collection[Place]) -> Memory:
                 break
             at = max(at, -(-end // ALIGNED) * ALIGNED)
         offsets[name] = at
-    return Memory(offsets, sizes, max((offsets[n] + sizes[n] for n in sizes), default=0))
+    return MemoryPlan(offsets, sizes, max((offsets[n] + sizes[n] for n in sizes), default=0))

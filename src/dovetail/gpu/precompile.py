@@ -15,41 +15,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, prod
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 import triton
 from triton.runtime.jit import MockTensor
 
-from dovetail.gpu.triton import banded as kernels_walked
-from dovetail.gpu.triton import banded_bytes as kernels_walked_bytes
-from dovetail.gpu.triton import bridged as kernels_bridged
-from dovetail.gpu.triton import conv as kernels
-from dovetail.gpu.triton import depthwise as kernels_depthwise
-from dovetail.gpu.triton import depthwise_bytes as kernels_bytes
-from dovetail.gpu.triton import fused as kernels_fused
-from dovetail.gpu.triton import held as kernels_held
-from dovetail.gpu.triton import moves as kernels_moves
+from dovetail.gpu.triton.table import KERNELS
 
-KERNELS: Mapping[str, Any] = {
-    "conv": kernels.conv, "deep": kernels_held.deep, "vector": kernels_held.vector, "depthwise": kernels_depthwise.depthwise,
-    "bytewise": kernels_bytes.bytewise, "fused": kernels_fused.fused,
-    "banded": kernels_fused.banded, "walked": kernels_walked.walked,
-    "walked_bytes": kernels_walked_bytes.walked_bytes, "bridged": kernels_bridged.bridged, "pool": kernels_moves.pool,
-    "mean": kernels_moves.mean, "add": kernels_moves.add,
-    "chosen": kernels_moves.chosen, "looked_up": kernels_moves.looked_up,
-    "multiplied": kernels_moves.multiplied}
-for _kernel in KERNELS.values():  # Triton's keys depend on which were asked for before: in one order, all processes have the same
-    getattr(_kernel, "cache_key", None)
-ALIGNED, UNALIGNED = 16, " unaligned"
-"""Bytes that Triton takes operands to begin at a multiple of, and what is said of those that do not."""
-SLOW = ("bridged", "banded", "walked", "walked_bytes", "fused", "depthwise")
-"""Kernels that take Triton seconds each, the longest first: they are begun so, and none is left when all others are done."""
+ALIGNED = 16
+"""Bytes that Triton takes operands to begin at a multiple of."""
+UNALIGNED = " unaligned"
+"""What is said of operands that do not."""
 FEWEST = 8
 """Jobs below which starting processes takes longer than compiling."""
 
 
-def unrolled(job: Job) -> int:
+def unrolled(job: CompileJob) -> int:
     """Products in a row of every element a thread of a depthwise layer has: what Triton takes time for."""
     return prod(int(given[name]) for given, names in ((job.constants, ("KH", "KW")), (job.config, ("R", "SIDE")))
                 for name in names if name in given)
@@ -64,7 +46,7 @@ class Anywhere(MockTensor):  # type: ignore[misc]  # Triton states no types
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CompileJob:
     """A kernel to compile: element types (or numbers) of its operands, constants and tile.
 
     A type that ends in UNALIGNED is that of an operand that begins anywhere, as parts of channels do: Triton compiles kernels
@@ -89,12 +71,12 @@ class Job:
                     getattr(torch, o) for o in self.operands]
         options = {**self.config, **({"launch_pdl": True} if self.pdl else {})}
         try:
-            KERNELS[self.kernel].warmup(*operands, grid=(1, 1, 1), **self.constants, **options, PDL=self.pdl)
+            KERNELS[self.kernel].function.warmup(*operands, grid=(1, 1, 1), **self.constants, **options, PDL=self.pdl)
         except (triton.TritonError, RuntimeError):
             return
 
 
-def next_of(waiting: deque[Job], until: float) -> Job | None:
+def next_of(waiting: deque[CompileJob], until: float) -> CompileJob | None:
     """A job that waits, as long as any may be begun."""
     try:
         return waiting.popleft() if time.perf_counter() <= until else None
@@ -108,8 +90,8 @@ class Workers:
     def __init__(self, command: Sequence[str] = (sys.executable, "-m", "dovetail.gpu.precompile")) -> None:
         self.command, self.running = command, list[subprocess.Popen[bytes]]()
 
-    def compile(self, jobs: Sequence[Job], workers: int, done: Callable[[Job], object] = lambda job: None,
-                until: float = inf) -> list[Job]:
+    def compile(self, jobs: Sequence[CompileJob], workers: int, done: Callable[[CompileJob], object] = lambda job: None,
+                until: float = inf) -> list[CompileJob]:
         """Compile jobs on so many processes, `done` after each, by whoever asked; those that none was begun with `until` then.
 
         The job of a process that dies is left to whoever launches it.
@@ -118,7 +100,7 @@ class Workers:
             self.ended(process)
         while len(self.running) < workers:
             self.running.append(self.started())
-        waiting, finished = deque(jobs), SimpleQueue[Job | None]()
+        waiting, finished = deque(jobs), SimpleQueue[CompileJob | None]()
         with ThreadPoolExecutor(workers) as threads:
             try:
                 feeding = [threads.submit(self.fed, process, waiting, finished, until) for process in self.running[:workers]]
@@ -149,7 +131,8 @@ class Workers:
         for process in list(self.running):
             self.ended(process)
 
-    def fed(self, process: subprocess.Popen[bytes], waiting: deque[Job], finished: SimpleQueue[Job | None], until: float) -> None:
+    def fed(self, process: subprocess.Popen[bytes], waiting: deque[CompileJob], finished: SimpleQueue[CompileJob | None],
+            until: float) -> None:
         """Give a process one job after another until none waits; another takes the place of one that dies after its first.
 
         What is finished is said, and None when no more will be.
@@ -169,7 +152,7 @@ class Workers:
         finally:
             finished.put(None)
 
-    def answers(self, process: subprocess.Popen[bytes], job: Job) -> bool:
+    def answers(self, process: subprocess.Popen[bytes], job: CompileJob) -> bool:
         """Whether a process did a job, and lives."""
         assert process.stdin is not None
         assert process.stdout is not None
@@ -186,15 +169,16 @@ WORKERS = Workers()
 atexit.register(WORKERS.end)
 
 
-def precompile(*rounds: Iterable[Job], done: Callable[[Job], object] = lambda job: None, until: float = inf) -> set[str]:
+def precompile(*rounds: Iterable[CompileJob], done: Callable[[CompileJob], object] = lambda job: None,
+               until: float = inf) -> set[str]:
     """Compile jobs into Triton's cache, on all processors, those of one round before those of the next; `done` after each.
 
     After `until` none is begun; what they are `alike` of those that were not.
     """
-    turns, each = {kernel: turn - len(SLOW) for turn, kernel in enumerate(SLOW)}, dict[str, Job]()
+    each = dict[str, CompileJob]()
     for jobs in rounds:
         fresh = {alike: job for job in jobs if (alike := job.alike) not in each}
-        each |= sorted(fresh.items(), key=lambda one: (turns.get(one[1].kernel, 0), -unrolled(one[1])))
+        each |= sorted(fresh.items(), key=lambda one: (-KERNELS[one[1].kernel].slow, -unrolled(one[1])))
     if len(each) < FEWEST:
         return set()
     return {job.alike for job in WORKERS.compile(list(each.values()), min(os.cpu_count() or 1, len(each) // 4), done, until)}
@@ -204,7 +188,7 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Compile one job after another, and say so of each."""
     while True:
         try:
-            job: Job = pickle.load(jobs)
+            job: CompileJob = pickle.load(jobs)
         except EOFError:
             return
         job.run()

@@ -16,7 +16,7 @@ from typing import Any
 from dovetail.errors import UsageError
 from dovetail.files import cache_folder, check_own, make_private, replace_text
 
-SOURCES = {"dovetail.gpu": ("kernels", "distrusted"), "dovetail.kernels": ("",)}
+SOURCES = {"dovetail.gpu": ("distrusted",), "dovetail.gpu.triton": ("",), "dovetail.kernels": ("",)}
 """Files on which choices depend: of packages, those whose names begin so."""
 
 Tiles = tuple[tuple[float, Mapping[str, int]], ...]

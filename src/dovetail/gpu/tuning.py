@@ -17,19 +17,16 @@ from dataclasses import dataclass
 from itertools import groupby, takewhile
 from math import inf
 from statistics import median
-from typing import TYPE_CHECKING
 
 import torch
 import triton
 
 from dovetail.gpu.distrusted import distrusted, spills_too_much
-from dovetail.gpu.precompile import Job, precompile
+from dovetail.gpu.launcher import Launcher
+from dovetail.gpu.precompile import CompileJob, precompile
 from dovetail.gpu.remembered import Remembered, network_key
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
-
-if TYPE_CHECKING:
-    from dovetail.gpu.executor import Launcher
 
 REPEATS, REPLAYS, ROUNDS = 20, 5, 5
 TOGETHER_S = 1e-3
@@ -56,7 +53,7 @@ COLD_S, LEAST_IN_PLACE = 50.0, 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChosenKernel:
     """Layers `first` to `last` of run `run` in one kernel."""
 
     run: int
@@ -119,7 +116,7 @@ def repeats_of(call: Call) -> int:
     return max(2, min(REPEATS, int(TOGETHER_S / call.estimates_s[0])))
 
 
-def candidates(launcher: Launcher, calls: Iterable[Call]) -> list[Job]:
+def candidates(launcher: Launcher, calls: Iterable[Call]) -> list[CompileJob]:
     """Every kernel that timing calls launches, also where equal ones begin at another address."""
     return [launcher.described(call, config) for call in calls for config in call.configs[:CANDIDATES]]
 
@@ -146,7 +143,7 @@ class Tuner:
         if not self.timing:
             return
         begun = {c.key: len(self.known.get(c.key, ())) for c in calls}
-        rounds, meant = list[list[Job]](), dict[str, tuple[Call, Config]]()
+        rounds, meant = list[list[CompileJob]](), dict[str, tuple[Call, Config]]()
         for place in range(tiles):
             asked = [(c, c.configs[place]) for c in calls if begun[c.key] <= place < len(c.configs)]
             rounds.append([self.launcher.described(*one) for one in asked])
@@ -223,13 +220,13 @@ class Tuner:
         return self.made[alike]
 
 
-def chosen(options: Options, tuner: Tuner) -> list[Part]:
+def chosen(options: Options, tuner: Tuner) -> list[ChosenKernel]:
     """The kernels of a network: as chosen before, or by timing them, or by the estimate alone."""
     key = network_key([call.key for ways in options for *_, call in ways])
     before = tuner.remembered.networks.get(key)
     if before is not None and tuner.timing:
         calls = {(run, first, last, call.kernel): call for run, ways in enumerate(options) for first, last, call in ways}
-        parts = [Part(run, first, last, calls[run, first, last, kernel], config, seconds)
+        parts = [ChosenKernel(run, first, last, calls[run, first, last, kernel], config, seconds)
                  for run, first, last, kernel, config, seconds in before]
         precompile([tuner.launcher.described(p.call, p.config) for p in parts])
         return parts
@@ -248,7 +245,7 @@ def chosen(options: Options, tuner: Tuner) -> list[Part]:
     return parts
 
 
-def running(options: Options, tuner: Tuner) -> list[Part]:
+def running(options: Options, tuner: Tuner) -> list[ChosenKernel]:
     """The cheapest kernels; further tiles are timed of those that nothing can take the place of and that ran with none so far."""
     while True:
         parts = divided(options, tuner)
@@ -290,11 +287,11 @@ def worth_more(options: Options, tuner: Tuner, total_s: float) -> list[Call]:
     return [call for call in near if places[call.key] * tuner.ranked(call)[0][0] >= MATTERS * total_s]
 
 
-def divided(options: Options, tuner: Tuner) -> list[Part]:
+def divided(options: Options, tuner: Tuner) -> list[ChosenKernel]:
     """The cheapest kernels that together compute all runs, by their times alone; the fewest layers in kernels that do not run."""
-    parts: list[Part] = []
+    parts: list[ChosenKernel] = []
     for run, ways in enumerate(options):
-        best: list[tuple[tuple[int, float], list[Part]]] = [((0, 0.0), [])]
+        best: list[tuple[tuple[int, float], list[ChosenKernel]]] = [((0, 0.0), [])]
         for stop in range(1, 2 + max(last for _, last, _ in ways)):
             found = []
             for first, last, call in ways:
@@ -302,15 +299,15 @@ def divided(options: Options, tuner: Tuner) -> list[Part]:
                     seconds, config = tuner.ranked(call)[0]
                     (broken, before), own = best[first]
                     cost = (broken, before + seconds) if seconds < inf else (broken + stop - first, before)
-                    found.append((cost, [*own, Part(run, first, last, call, config, seconds)]))
+                    found.append((cost, [*own, ChosenKernel(run, first, last, call, config, seconds)]))
             best.append(min(found, key=lambda f: f[0]))
         parts += best[-1][1]
     return parts
 
 
-def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[Part]:
+def settled_in_place(parts: list[ChosenKernel], options: Options, tuner: Tuner) -> list[ChosenKernel]:
     """Parts after swaps that made the whole network faster; equal layers change together. Tried again while any of them helps."""
-    def network_s(chosen: Sequence[Part]) -> float:
+    def network_s(chosen: Sequence[ChosenKernel]) -> float:
         replay = captured([tuner.launcher.bound(p.call, p.config) for p in chosen])
         once = replay_seconds(replay, 3, 1)
         return replay_seconds(replay, max(3, int(2e-3 / once)), 5)
@@ -330,13 +327,13 @@ def settled_in_place(parts: list[Part], options: Options, tuner: Tuner) -> list[
                     break
                 trial = parts
                 for _, run, first, last, call in group:
-                    trial = _swapped(trial, Part(run, first, last, call, config, seconds), singles)
+                    trial = _swapped(trial, ChosenKernel(run, first, last, call, config, seconds), singles)
                 if trial != parts and (taken := network_s(trial)) < now * (1 - IN_PLACE_GAIN):
                     now, parts = taken, trial
     return parts
 
 
-def _swapped(parts: list[Part], new: Part, singles: Mapping[tuple[int, int], Part]) -> list[Part]:
+def _swapped(parts: list[ChosenKernel], new: ChosenKernel, singles: Mapping[tuple[int, int], ChosenKernel]) -> list[ChosenKernel]:
     """Parts with a new one in the place of those it covers; what they covered besides is left to single layers."""
     covered = [p for p in parts if p.run == new.run and p.last >= new.first and p.first <= new.last]
     before = [singles[new.run, i] for i in range(covered[0].first, new.first)]

@@ -2,7 +2,7 @@
 
 Compact DNNs 2024 (paper III) ranks fusions by the bytes they move. On GPUs that start a kernel in a microsecond, bytes are one
 of several amounts that matter: waves of programs, dependent steps, instructions per multiprocessor, bytes from the second-level
-cache and from memory. Every kernel states its amounts (`kernels/amounts.py`); what one of each costs was fitted to times measured
+cache and from memory. Every kernel states its amounts (`work` in its file); what one of each costs was fitted to times measured
 on an H200 (`costs.toml`, written by bench/gpu_estimator.py). On other GPUs each cost is scaled by the one figure of the
 specification it follows, so an estimate there is an extrapolation, good enough to decide what is worth timing.
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.unaided import Shares, reached
+from dovetail.kernels.products import Shares, reached
 from dovetail.platform.gpu_specification import Gpu, specification
 
 Config = Mapping[str, int]
@@ -42,6 +42,10 @@ WITHOUT_UNITS, MOST_IN_A_ROW = ("float32",), 6144
 them, a thousand in a second (and 27,648 in two minutes), and an instruction cache holds about as many."""
 RESERVED_SHARED = 1024
 """Bytes of shared memory every program takes for itself."""
+SECTOR = 32
+"""Bytes that come from the cache at least."""
+VECTOR = 16
+"""Bytes a thread loads at once."""
 BUSY = ("cache", "weights", "programs")
 """Amounts that keep a multiprocessor busy, besides those called after it (`sm_...`); others, but bytes, are waited for."""
 FOLLOWS = {"launch": "launch", "memory": "memory", "cache": "cache"}
@@ -61,7 +65,7 @@ class Programs:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class KernelWork:
     """What a kernel asks of a GPU, per tile."""
 
     amounts: Mapping[str, Floats]
@@ -75,6 +79,18 @@ class Work:
     """Products of a thread that follow each other without a loop where no matrix unit takes them."""
     busiest_flops: Number = 0.0
     """Those of the multiprocessor that has most of them."""
+
+
+def work_from(out: Programs, c: Tiles, amounts: dict[str, Number], flops: Number, moved_bytes: Number,
+              products: Number = 0.0, busiest: Number = 0.0) -> KernelWork:
+    """What programs with tiles ask for.
+
+    Names of amounts: `launch` once; `waves`, `steps`, `exposed`, `chain`, `depth`, `blocks` count what one wave of programs waits
+    for; `cache` and `memory` are bytes; all others are instructions of one multiprocessor (`sm_...`) or of one thread.
+    `products`: those of a program's matrices that follow each other without a loop; `busiest`: flops of one multiprocessor.
+    """
+    return KernelWork({"launch": np.ones(len(out.waves)), **amounts, "memory": moved_bytes}, c, flops, moved_bytes, out.fits,
+                      products / (32 * c["num_warps"]), busiest)
 
 
 @cache
@@ -135,7 +151,7 @@ def costs_from(held: Mapping[str, Any]) -> Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FitErrors:
     """How far estimates are from the times they were fitted to, as fractions.
 
     `error_median` is that of all tiles; `best_error_median` and `best_error_90` are the median and 90th percentile of the best
@@ -151,10 +167,10 @@ class Judged:
 
 
 @cache
-def judged() -> Judged:
+def judged() -> FitErrors:
     """The error of estimates where they were fitted."""
     found = _table()["judged"]
-    return Judged(**{**found, "fitted": tuple(found["fitted"])})
+    return FitErrors(**{**found, "fitted": tuple(found["fitted"])})
 
 
 def factor(gpu: Gpu, cost: str) -> float:
@@ -192,7 +208,7 @@ def part_of(amount: str) -> str:
     return "busy" if amount.startswith("sm_") or amount in BUSY else "waits"
 
 
-def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, own: Costs | None = None, shares: Shares | None = None) -> Floats:
+def seconds(gpu: Gpu, kernel: str, kind: str, work: KernelWork, own: Costs | None = None, shares: Shares | None = None) -> Floats:
     """Estimated time of every tile of a kernel; infinite where it does not fit. `own`, `shares`: others than the shipped ones."""
     own = costs()[kernel] if own is None else own
     parts: dict[str, Number] = {"launch": 0.0, "memory": 0.0, "waits": 0.0, "busy": 0.0}
@@ -208,7 +224,7 @@ def seconds(gpu: Gpu, kernel: str, kind: str, work: Work, own: Costs | None = No
     return np.asarray(np.where(fits, np.maximum(spent, least), np.inf), dtype=np.float64)
 
 
-def products_s(gpu: Gpu, kernel: str, kind: str, work: Work, shares: Shares | None = None) -> Number:
+def products_s(gpu: Gpu, kernel: str, kind: str, work: KernelWork, shares: Shares | None = None) -> Number:
     """Seconds of a kernel's products at least: at the GPU's rate, without matrix units at the share of it that was measured."""
     if kind not in WITHOUT_UNITS:
         return work.flops / gpu.flops[kind]

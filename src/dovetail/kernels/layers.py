@@ -33,7 +33,7 @@ LOOKED_UP = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerWeights:
     """Weights and what follows them. Integers: `multipliers` and `shifts` per channel, `zero` and bounds in stored form."""
 
     weights: Array
@@ -50,7 +50,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class Addition:
     """Constants of an addition: of integers, factors and zero points of both sides, one shift, and the result's bounds."""
 
     factors: tuple[int, int] = (1, 1)
@@ -119,7 +119,7 @@ def is_depthwise(graph: Graph, node: Node) -> bool:
     return isinstance(op, Conv) and op.groups > 1 and op.groups == op.filters == graph.shape(node.inputs[0])[1]
 
 
-def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> Layer:
+def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> LayerWeights:
     """A convolution or fully connected layer, whose flattened input map is height x width."""
     op = node.op
     assert isinstance(op, Conv | Gemm)
@@ -128,7 +128,7 @@ def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> Layer:
     weights, bias = arranged(graph, node, height, width), graph.constants[node.params[1]].array
     if not graph.quantized:
         lo, hi = float_bounds(op.clamp)
-        return Layer(weights, bias.astype(np.float32), np.ones(1, np.int32), np.zeros(1, np.int32), PLAIN, lo, hi, 0, 0.0)
+        return LayerWeights(weights, bias.astype(np.float32), np.ones(1, np.int32), np.zeros(1, np.int32), PLAIN, lo, hi, 0, 0.0)
     source, target = byte_scheme(graph, node.inputs[0]), byte_scheme(graph, node.output)
     how, filters = requantizer(graph, node), graph.shape(node.output)[1]
     pairs = how.per_channel(filters)
@@ -147,11 +147,11 @@ def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> Layer:
     lo, hi = integer_bounds(op.clamp, target)
     moved = offset_of(target)
     multipliers = np.array([m << max(-s, 0) for m, s in pairs], dtype=np.int64)
-    return Layer(weights.astype(np.int8), (bias.astype(np.int64) - zero * total.sum(1)).astype(np.int32), multipliers,
+    return LayerWeights(weights.astype(np.int8), (bias.astype(np.int64) - zero * total.sum(1)).astype(np.int32), multipliers,
                  np.maximum(shifts, 0), rounding, lo - moved, hi - moved, how.zero - moved, zero)
 
 
-def common_rounding(layers: Sequence[Layer]) -> int:
+def common_rounding(layers: Sequence[LayerWeights]) -> int:
     """How one kernel may round the sums of several layers."""
     found = {layer.rounding for layer in layers}
     return WIDE if WIDE in found else FLOATING if found == {FLOATING} else PLAIN
@@ -161,8 +161,8 @@ MOST_STEPS, MOST_KEPT_SHIFT = 256, 16
 """Bytes between a layer's bounds, and shifts up to which a sum less its lower bound is exact in float32."""
 
 
-def finished_in_floats(layer: Layer) -> bool:
-    """Whether a kernel may bound a layer's sums before it rounds them, all in float32 (`gpu/triton/banded.py`)."""
+def finished_in_floats(layer: LayerWeights) -> bool:
+    """Whether a kernel may bound a layer's sums before it rounds them, in float32 (`triton/inverted_residual_bytes.py`)."""
     exact = layer.lo == layer.zero or int(layer.shifts.max(initial=0)) <= MOST_KEPT_SHIFT
     return layer.rounding == FLOATING and layer.hi - layer.lo <= MOST_STEPS and exact
 
@@ -172,18 +172,18 @@ FLOATS_BEGIN, FLOATS_BITS = 12582912.0, 0x4B400000
 LOWEST_BYTE, HIGHEST_BYTE = -128, 127
 
 
-def scaled_taps(middle: Layer, front_scale: float, middle_scale: float) -> tuple[Array, Array]:
+def scaled_taps(middle: LayerWeights, front_scale: float, middle_scale: float) -> tuple[Array, Array]:
     """Taps and biases of a depthwise layer whose inputs and outputs are divided by scales."""
     taps = middle.weights.astype(np.float64) * (front_scale / middle_scale)
     return taps.astype(np.float32).reshape(-1), (middle.bias / middle_scale).astype(np.float32)
 
 
-def packs_to_bytes(layer: Layer) -> bool:
+def packs_to_bytes(layer: LayerWeights) -> bool:
     """Whether the instruction that packs bytes keeps a layer's bounds, and one float32 multiplication rounds its sums."""
     return layer.rounding == FLOATING and (layer.lo, layer.hi) == (LOWEST_BYTE, HIGHEST_BYTE)
 
 
-def as_floats(layer: Layer) -> tuple[Array, Array, Array]:
+def as_floats(layer: LayerWeights) -> tuple[Array, Array, Array]:
     """Where sums of bytes begin so that they are the bits of floats, and what one multiplication makes of them.
 
     That is what lies between bounds, as 0 to 1, not yet rounded.
@@ -197,14 +197,14 @@ LEAST_BEGIN, LEAST_BITS, LEAST = 2.0 ** -100, FLOATS_BITS - (100 << 23), -149
 """What one counts where sums begin at 1.5 * 2**-77, the bits of that, and the exponent of float32's least number."""
 
 
-def as_least_floats(layer: Layer) -> tuple[Array, Array, Array]:
+def as_least_floats(layer: LayerWeights) -> tuple[Array, Array, Array]:
     """The same, where one multiplication makes float32's least numbers of sums: their bits are bytes without sign, rounded."""
     factor = np.ldexp(1.0 / LEAST_BEGIN, LEAST - layer.shifts.astype(np.int64)).astype(np.float32)
     ones = layer.zero + STORED_OFFSET - np.ldexp(FLOATS_BEGIN, -layer.shifts.astype(np.int64))
     return layer.bias + np.int32(LEAST_BITS), factor, np.ldexp(ones, LEAST).astype(np.float32)
 
 
-def without_signs(layer: Layer) -> Layer:
+def without_signs(layer: LayerWeights) -> LayerWeights:
     """A depthwise layer that reads bytes without sign, as many more than the stored ones."""
     return replace(layer, bias=layer.bias - np.int32(STORED_OFFSET) * layer.weights.astype(np.int32).sum(0, dtype=np.int32))
 
@@ -223,7 +223,7 @@ def taps_by_rows(weights: Array, kernel: tuple[int, int], stride: int) -> tuple[
     return np.ascontiguousarray(four).view(np.int32).reshape(-1), words
 
 
-def among(weights: Layer, channels: Sequence[int], whole: int) -> Layer:
+def among(weights: LayerWeights, channels: Sequence[int], whole: int) -> LayerWeights:
     """The same layer reading all channels of the tensor its own were chosen from: others have no weight."""
     own = weights.weights.reshape(-1, len(channels), weights.weights.shape[1])
     spread = np.zeros((len(own), whole, own.shape[2]), dtype=own.dtype)
@@ -256,16 +256,16 @@ def _factor(how: Requantizer, index: int) -> int:
     return how.factors[index][0] * how.multipliers[0] << max(-how.shifts[0], 0)
 
 
-def addition(graph: Graph, node: Node, first: str) -> Sum:
+def addition(graph: Graph, node: Node, first: str) -> Addition:
     """The constants of an addition of two tensors, `first` being the own side."""
     assert isinstance(node.op, Add)
     if not graph.quantized:
-        return Sum(lo=float_bounds(node.op.clamp)[0], hi=float_bounds(node.op.clamp)[1])
+        return Addition(lo=float_bounds(node.op.clamp)[0], hi=float_bounds(node.op.clamp)[1])
     how, target = requantizer(graph, node), byte_scheme(graph, node.output)
     _fits(node, how, MOST_APART * (_factor(how, 0) + _factor(how, 1)))
     order = (0, 1) if node.inputs[0] == first else (1, 0)
     zeros = [how.zeros[i] - offset_of(byte_scheme(graph, node.inputs[i])) for i in order]
     lo, hi = integer_bounds(node.op.clamp, target)
     moved = offset_of(target)
-    return Sum((_factor(how, order[0]), _factor(how, order[1])), (zeros[0], zeros[1]), max(how.shifts[0], 0), lo - moved,
+    return Addition((_factor(how, order[0]), _factor(how, order[1])), (zeros[0], zeros[1]), max(how.shifts[0], 0), lo - moved,
                hi - moved, how.zero - moved)

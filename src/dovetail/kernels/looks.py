@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from dovetail.kernels import depthwise, depthwise_bytes
+from dovetail.kernels.conv import ConvShape
+from dovetail.kernels.deep import DeepShape
+from dovetail.kernels.depthwise import DepthwiseShape
+from dovetail.kernels.depthwise_bytes import DepthwiseBytesShape
 from dovetail.kernels.estimator import Number, Tiles
-from dovetail.kernels.shapes import (
-    BytewiseShape,
-    ConvShape,
-    DeepShape,
-    DepthwiseShape,
-    FusedShape,
-    KernelShape,
-)
-from dovetail.kernels.tiles import bytewise_registers, depthwise_registers
+from dovetail.kernels.fused import FusedShape
+from dovetail.kernels.shape import KernelShape, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 Look = dict[str, Number]
@@ -75,9 +73,9 @@ def conv_look(gpu: Gpu, c: Tiles, s: ConvShape) -> Look:
             "padded filters": _padded(s.filters, c["BN"]), "padded depth": steps * c["BK"] * sums / (s.depth * s.steps_of),
             "shared": shared, "pixels": s.pixels, "filters": s.filters, "depth": s.depth, "taps": s.steps_of, "mean": 1 + s.mean,
             "scattered": 1 + s.scattered, "rounds": steps / c["num_stages"], "inputs": c["BP"] * c["BK"],
-            "weights": c["BN"] * c["BK"], "read": s.programs(c) * (c["BP"] + c["BN"]) * c["BK"] * sums * steps,
+            "weights": c["BN"] * c["BK"], "read": programs_of(s, c) * (c["BP"] + c["BN"]) * c["BK"] * sums * steps,
             **_product(c, s, s.steps_of, s.groups),
-            **_filled(gpu, s.programs(c), c["num_warps"], 1.2 * results * sums + 40, shared)}
+            **_filled(gpu, programs_of(s, c), c["num_warps"], 1.2 * results * sums + 40, shared)}
 
 
 def deep_look(gpu: Gpu, c: Tiles, s: DeepShape) -> Look:
@@ -89,14 +87,14 @@ def deep_look(gpu: Gpu, c: Tiles, s: DeepShape) -> Look:
             "padded depth": held / s.depth, "pixels": s.pixels, "filters": s.filters, "depth": s.depth, "mean": 1 + s.mean,
             "inputs": held * c["BP"] / threads, "weights": held * c["BN"] / threads, "shared": shared,
             **_product(c, s, 1, 1),
-            **_filled(gpu, s.programs(c), c["num_warps"], 40 + 1.2 * results + shared / 4 / threads, 0.0)}
+            **_filled(gpu, programs_of(s, c), c["num_warps"], 40 + 1.2 * results + shared / 4 / threads, 0.0)}
 
 
 def depthwise_look(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Look:
     none, threads = np.zeros(1), 32 * c["num_warps"]
     side, early, looped = c.get("SIDE", np.ones(1)), c.get("EARLY", none), c.get("LOOPED", none)
     each, taps = c["TW"] * c["BC"] / threads, s.taps_down * s.taps_across
-    registers = depthwise_registers(each, c["R"], side, early > 0, s)
+    registers = depthwise.registers(each, c["R"], side, early > 0, s)
     read = ((c["R"] - 1) * s.stride + s.reach) * ((side - 1) * s.stride + s.taps_across)
     return {"R": c["R"], "TW": c["TW"], "BC": c["BC"], "SIDE": side, "EARLY": 1 + early, "LOOPED": 1 + looped,
             "warps": c["num_warps"], "channels each": each, "together": c["R"] * side,
@@ -106,15 +104,15 @@ def depthwise_look(gpu: Gpu, c: Tiles, s: DepthwiseShape) -> Look:
             "pixels": s.images * s.height * s.width, "values": s.images * s.height * s.width * s.channels,
             "registers": registers, "in a row": np.minimum(c["BC"], s.channels), "moved": s.moved_bytes, "height": s.height,
             "images": s.images, "aligned channels": _aligned(s.channels), "grid rows": s.grid(c)[0], "grid columns": s.grid(c)[1],
-            "computed": s.programs(c) * c["R"] * side * c["TW"] * c["BC"] / (s.images * s.height * s.width * s.channels),
+            "computed": programs_of(s, c) * c["R"] * side * c["TW"] * c["BC"] / (s.images * s.height * s.width * s.channels),
             "form": c["R"] / side, "span": c["TW"] * side, "last channels": _left_over(s.channels, c["BC"]),
-            "one after another": np.ceil(s.programs(c) / gpu.multiprocessors) * c["num_warps"] * c["R"] * side * taps * each,
-            **_filled(gpu, s.programs(c), c["num_warps"], registers, 0.0)}
+            "one after another": np.ceil(programs_of(s, c) / gpu.multiprocessors) * c["num_warps"] * c["R"] * side * taps * each,
+            **_filled(gpu, programs_of(s, c), c["num_warps"], registers, 0.0)}
 
 
-def bytewise_look(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Look:
+def bytewise_look(gpu: Gpu, c: Tiles, s: DepthwiseBytesShape) -> Look:
     warps, each, rows = c["num_warps"], c["TW"] * c["BC"] / (32 * c["num_warps"]), (c["R"] - 1) * s.stride + s.taps_down
-    registers, sums = 50 + bytewise_registers(each, c["R"], c["EARLY"], s), 4 * c["R"] * s.side * each
+    registers, sums = 50 + depthwise_bytes.registers(each, c["R"], c["EARLY"], s), 4 * c["R"] * s.side * each
     products = sums * s.taps_down * s.words
     return {"R": c["R"], "TW": c["TW"], "BC": c["BC"], "EARLY": 1 + c["EARLY"], "warps": warps, "words each": each,
             "padded width": _padded(s.width, c["TW"] * s.side), "padded height": _padded(s.height, c["R"]),
@@ -123,8 +121,8 @@ def bytewise_look(gpu: Gpu, c: Tiles, s: BytewiseShape) -> Look:
             "taps": s.taps_down, "stride": s.stride, "width": s.width, "height": s.height, "quarters": s.quarters,
             "images": s.images, "values": s.images * s.height * s.width * s.quarters, "moved": s.moved_bytes,
             "aligned channels": _aligned(s.quarters), "grid rows": s.grid(c)[0], "grid columns": s.grid(c)[1],
-            "one after another": np.ceil(s.programs(c) / gpu.multiprocessors) * warps * products,
-            **_filled(gpu, s.programs(c), warps, registers, 0.0)}
+            "one after another": np.ceil(programs_of(s, c) / gpu.multiprocessors) * warps * products,
+            **_filled(gpu, programs_of(s, c), warps, registers, 0.0)}
 
 
 def fused_look(gpu: Gpu, c: Tiles, s: FusedShape) -> Look:
@@ -142,14 +140,14 @@ def fused_look(gpu: Gpu, c: Tiles, s: FusedShape) -> Look:
             "products behind": c["BP"] * c["BN"] * c["BE"], "channels": s.channels, "filters": s.filters,
             "values": c["BP"] * s.taps * c["BE"] / threads, "moved": s.moved_bytes, "registers": 40 + inner + results,
             "shared": shared,
-            **_filled(gpu, s.programs(c), c["num_warps"], 40 + inner + results, shared)}
+            **_filled(gpu, programs_of(s, c), c["num_warps"], 40 + inner + results, shared)}
 
 
-LOOKED: Mapping[str, type] = {"conv": ConvShape, "deep": DeepShape, "depthwise": DepthwiseShape, "bytewise": BytewiseShape,
+LOOKED: Mapping[str, type] = {"conv": ConvShape, "deep": DeepShape, "depthwise": DepthwiseShape, "bytewise": DepthwiseBytesShape,
                               "fused": FusedShape}
 """Kernels whose tiles are looked at again, by their shapes."""
 LOOKS: Mapping[type, Callable[..., Look]] = {ConvShape: conv_look, DeepShape: deep_look, DepthwiseShape: depthwise_look,
-                                             BytewiseShape: bytewise_look, FusedShape: fused_look}
+                                             DepthwiseBytesShape: bytewise_look, FusedShape: fused_look}
 
 
 def look_at(gpu: Gpu, shape: KernelShape, tiles: Tiles) -> Look:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -33,22 +33,14 @@ from dovetail.ir import (
     Select,
     Window,
 )
-from dovetail.kernels.calls import (
-    Call,
-    Constants,
-    Operands,
-    change_constants,
-    mean_constants,
-    moved_call,
-    sum_constants,
-    window_constants,
-)
-from dovetail.kernels.items import Along, Item
+from dovetail.kernels import moves
+from dovetail.kernels.calls import Call, moved_call
+from dovetail.kernels.items import CopiedChannels, Item
 from dovetail.kernels.layers import (
     ACTIVATIONS,
     LOOKED_UP,
     Change,
-    Layer,
+    LayerWeights,
     addition,
     among,
     byte_scheme,
@@ -57,9 +49,8 @@ from dovetail.kernels.layers import (
     layer,
     offset_of,
 )
+from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.options import Lowered
-from dovetail.kernels.place import ELEMENT, Place
-from dovetail.kernels.shapes import MovedShape
 from dovetail.platform.gpu_specification import Gpu
 
 MOST_MEAN = 256
@@ -86,14 +77,14 @@ class Lowering:
 
     def __init__(self, graph: Graph, kind: str, gpu: Gpu, images: int) -> None:
         self.graph, self.kind, self.gpu, self.images = graph, kind, gpu, images
-        self.places: dict[str, Place] = {t: self._fresh(t, self._planar(t)) for t in graph.inputs}
+        self.places: dict[str, TensorLayout] = {t: self._fresh(t, self._planar(t)) for t in graph.inputs}
         self.parts: dict[str, tuple[str, int, int]] = {}
         self.work: list[Item | Call] = []
         self.makers: dict[str, Item] = {}
         self.chosen: dict[str, tuple[str, tuple[int, ...]]] = {}
         """Channels of another tensor that only dense layers read: those read them where they are."""
-        self.waiting: dict[str, tuple[Node, Place, int]] = {}
-        """Choices that a concatenation will have: their node, where their source lies, and how much came before them."""
+        self.waiting: dict[str, tuple[Node, tuple[int, ...], TensorLayout, int]] = {}
+        """Choices that a concatenation will have: node, channels, where their source lies, and how much came before them."""
         for node in graph.nodes:
             if isinstance(node.op, Concat) and node.op.axis == 1:
                 self._divide(node)
@@ -102,14 +93,14 @@ class Lowering:
         """Whether an input stays as the model has it: dense layers read planes, whatever else reads it wants pixels."""
         return all(isinstance(n.op, Conv | Gemm) and not is_depthwise(self.graph, n) for n in self.graph.consumers(tensor))
 
-    def _fresh(self, tensor: str, planar: bool = False) -> Place:
+    def _fresh(self, tensor: str, planar: bool = False) -> TensorLayout:
         shape = self.graph.shape(tensor)
         if len(shape) not in (2, 4):
             raise UnsupportedError(f"tensor {tensor}: of rank {len(shape)}; GPU kernels hold images or rows of features")
         if self.graph.quantized:
             byte_scheme(self.graph, tensor)
         height, width = shape[2:] if len(shape) == 4 else (1, 1)
-        return Place(tensor, self.images, height, width, shape[1], shape[1], planar=planar)
+        return TensorLayout(tensor, self.images, height, width, shape[1], shape[1], planar=planar)
 
     def _divide(self, node: Node) -> None:
         """Inputs of a concatenation that nothing else concatenates, in the same integers, are made where they belong."""
@@ -122,7 +113,7 @@ class Lowering:
                 self.parts[tensor] = (node.output, offset, whole)
             offset += self.graph.shape(tensor)[1]
 
-    def _target(self, tensor: str) -> Place:
+    def _target(self, tensor: str) -> TensorLayout:
         """Where a tensor is to be made: by itself, or in the concatenation it is part of."""
         place, offset = self._fresh(tensor), 0
         while tensor in self.parts:
@@ -132,40 +123,41 @@ class Lowering:
         return replace(place, offset=offset)
 
     def add(self, node: Node) -> None:
-        makers: dict[type, Callable[[Node], None]] = {
-            Conv: self._layer, Gemm: self._layer, Add: self._sum, GlobalAvgPool: self._mean, Reshape: self._flat,
-            MaxPool: self._pool, AvgPool: self._pool, Concat: self._join, Select: self._select, Clip: self._clip,
+        makers: dict[type, Callable[[Node, Any], None]] = {
+            Conv: self._convolution, Gemm: self._fully_connected, Add: self._sum, GlobalAvgPool: self._mean, Reshape: self._flat,
+            MaxPool: self._largest, AvgPool: self._average, Concat: self._join, Select: self._select, Clip: self._clip,
             Lookup: self._look_up, Function: self._function, Mul: self._multiply}
         maker = makers.get(type(node.op))
         if maker is None:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {node.op.kind}; such parts run in the integer "
                                    "interpreter or as an ONNX sub-model")
-        maker(node)
+        maker(node, node.op)
 
-    def _layer(self, node: Node) -> None:
-        op, deep = node.op, is_depthwise(self.graph, node)
+    def _convolution(self, node: Node, op: Conv) -> None:
+        self._layer(node, op.window, op.groups)
+
+    def _fully_connected(self, node: Node, op: Gemm) -> None:
+        """A flattened map is read by a kernel as large as the map."""
+        x = self.places[node.inputs[0]]
+        self._layer(node, Window((x.height, x.width)), 1)
+
+    def _layer(self, node: Node, window: Window, groups: int) -> None:
         source, channels = self.chosen.get(node.inputs[0], (node.inputs[0], None))
         x = self.places[source]
         y = self._target(node.output)
-        if isinstance(op, Gemm):
-            # A flattened map is read by a kernel as large as the map.
-            window, groups = Window((x.height, x.width)), 1
-        else:
-            assert isinstance(op, Conv)
-            window, groups = op.window, op.groups
 
-        def arranged() -> Layer:
+        def arranged() -> LayerWeights:
             weights = layer(self.graph, node, x.height, x.width)
             return weights if channels is None else among(weights, channels, x.channels)
 
-        item = Item(node, x, y, window, groups, deep, arranged, names=[node.name])
+        item = Item(node, x, y, window, groups, is_depthwise(self.graph, node), arranged, names=[node.name])
         self.work.append(item)
         self.makers[node.output], self.places[node.output] = item, y
 
     def _alone(self, tensor: str) -> bool:
         return len(self.graph.consumers(tensor)) == 1 and tensor not in self.graph.outputs
 
-    def _sum(self, node: Node) -> None:
+    def _sum(self, node: Node, op: Add) -> None:
         shapes = self.graph.input_shapes(node)
         if len(node.inputs) != 2 or shapes[0] != shapes[1] or node.inputs[0] == node.inputs[1]:
             raise UnsupportedError(f"node {node.name}: an addition of other than two tensors of one shape")
@@ -181,17 +173,14 @@ class Lowering:
                 item.joins.append("other")
                 self.makers[node.output], self.places[node.output] = item, y
                 return
-        a, b = (self.places[t] for t in node.inputs)
-        total = sum_constants(addition(self.graph, node, node.inputs[0]), b)
-        total.pop("ADD")
-        constants = {"C": y.channels, "XP": a.pitch, "YP": y.pitch, "INTEGER": self.kind == "int8", **total}
-        self._call("add", node, (a, b, y, y.pixels), constants, y)
+        x, beside = (self.places[t] for t in node.inputs)
+        self._move(node, moves.add(self.kind, x, beside, y, addition(self.graph, node, node.inputs[0])), y)
 
-    def _ready(self, other: Place, item: Item) -> bool:
+    def _ready(self, other: TensorLayout, item: Item) -> bool:
         """Whether a tensor is complete before an item runs."""
         return all(other.buffer != later.output.buffer for later in self.work[self.work.index(item):])
 
-    def _mean(self, node: Node) -> None:
+    def _mean(self, node: Node, op: GlobalAvgPool) -> None:
         x, y, how = self.places[node.inputs[0]], self._target(node.output), change_of(self.graph, node)
         item = self.makers.get(node.inputs[0])
         if item is not None and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
@@ -201,12 +190,9 @@ class Lowering:
             item.joins.append("mean")
             self.places[node.output] = y
             return
-        constants: Constants = {
-            "PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, **mean_constants(how),
-            "INTEGER": self.kind == "int8"}
-        self._call("mean", node, (x, y), constants, y, rows=x.images, by_image=True)
+        self._move(node, moves.mean(self.kind, x, y, how), y)
 
-    def _flat(self, node: Node) -> None:
+    def _flat(self, node: Node, op: Reshape) -> None:
         x, shape = self.places[node.inputs[0]], self.graph.shape(node.output)
         flattens = len(shape) == 2 and shape[1] == x.channels * x.height * x.width and not x.planar
         if not flattens or not all(isinstance(n.op, Gemm) or x.height * x.width == 1 for n in self.graph.consumers(node.output)):
@@ -217,22 +203,17 @@ class Lowering:
             self._choose(node, 0, x, y, np.arange(x.channels))
         self.places[node.output] = y
 
-    def _pool(self, node: Node) -> None:
-        x, y, op = self.places[node.inputs[0]], self._target(node.output), node.op
-        assert isinstance(op, MaxPool | AvgPool)
-        largest = isinstance(op, MaxPool)
-        same = largest and self._unchanged(node)
-        constants = {"H": x.height, "W": x.width, "OH": y.height, "OW": y.width, "C": x.channels, **window_constants(op.window),
-                     "DH": op.window.dilation[0], "DW": op.window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LARGEST": largest,
-                     "PADS_COUNT": isinstance(op, AvgPool) and (op.count_pads or not any(op.window.pads)),
-                     "LOWEST": (-128.0 if self.kind == "int8" else -inf) if largest else 0.0,
-                     **change_constants(Change() if same else change_of(self.graph, node)), "SAME": same,
-                     "INTEGER": self.kind == "int8"}
-        self._call("pool", node, (x, y, x.images), constants, y, rows=y.pixels)
+    def _largest(self, node: Node, op: MaxPool) -> None:
+        self._pool(node, op.window, None if self._unchanged(node) else change_of(self.graph, node), largest=True)
 
-    def _join(self, node: Node) -> None:
-        op = node.op
-        assert isinstance(op, Concat)
+    def _average(self, node: Node, op: AvgPool) -> None:
+        self._pool(node, op.window, change_of(self.graph, node), counts_pads=op.count_pads or not any(op.window.pads))
+
+    def _pool(self, node: Node, window: Window, how: Change | None, largest: bool = False, counts_pads: bool = False) -> None:
+        x, y = self.places[node.inputs[0]], self._target(node.output)
+        self._move(node, moves.pool(self.kind, x, y, window, largest, counts_pads, how), y)
+
+    def _join(self, node: Node, op: Concat) -> None:
         if op.axis != 1:
             raise UnsupportedError(f"node {node.name}: GPU kernels concatenate channels only")
         y, offset = self._target(node.output), 0
@@ -246,29 +227,27 @@ class Lowering:
             offset += channels
         self.places[node.output] = y
 
-    def _select(self, node: Node) -> None:
-        assert isinstance(node.op, Select)
-        if self._read_in_place(node, node.op.indices):
-            self.chosen[node.output] = (node.inputs[0], node.op.indices)
+    def _select(self, node: Node, op: Select) -> None:
+        if self._read_in_place(node, op.indices):
+            self.chosen[node.output] = (node.inputs[0], op.indices)
             return
         x, y = self.places[node.inputs[0]], self._target(node.output)
         self.places[node.output] = y
         if node.output in self.parts and self._alone(node.output) and self._unchanged(node) and y.buffer != x.buffer:
-            self.waiting[node.output] = (node, x, len(self.work))
+            self.waiting[node.output] = (node, op.indices, x, len(self.work))
             return
-        self._choose(node, 0, x, y, np.array(node.op.indices))
+        self._choose(node, 0, x, y, np.array(op.indices))
 
     def _copy_along(self, tensor: str) -> None:
         """A choice that is concatenated is copied by the last kernel of a layer over as many pixels, or by one of its own."""
-        node, x, since = self.waiting.pop(tensor)
-        assert isinstance(node.op, Select)
+        node, indices, x, since = self.waiting.pop(tensor)
         y = self.places[tensor]
         for item in reversed(self.work[since:]):
             if isinstance(item, Item) and not item.depthwise and item.mean is None and item.along is None \
                     and (item.y.pixels, item.y.height) == (y.pixels, y.height):
-                item.along = Along(node.name, x, y, node.op.indices)
+                item.along = CopiedChannels(node.name, x, y, indices)
                 return
-        self._choose(node, 0, x, y, np.array(node.op.indices))
+        self._choose(node, 0, x, y, np.array(indices))
 
     def _unchanged(self, node: Node, index: int = 0) -> bool:
         """Whether a movement keeps its values as they are stored."""
@@ -283,36 +262,31 @@ class Lowering:
         return same and dense and whole is not None and not whole.planar and len(set(indices)) == len(indices) \
             and node.output not in self.graph.outputs
 
-    def _clip(self, node: Node) -> None:
+    def _clip(self, node: Node, op: Clip) -> None:
         y = self._target(node.output)
         self._choose(node, 0, self.places[node.inputs[0]], y, np.arange(y.channels))
         self.places[node.output] = y
 
-    def _choose(self, node: Node, index: int, x: Place, y: Place, channels: np.ndarray[tuple[int], np.dtype[np.int64]],
-                activation: int = 0) -> None:
+    def _choose(self, node: Node, index: int, x: TensorLayout, y: TensorLayout, channels: Array, activation: int = 0) -> None:
         same = self._unchanged(node, index) and not activation
-        how = Change() if same else change_of(self.graph, node, index)
-        constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, **change_constants(how), "SAME": same, "ACT": activation,
-                     "INTEGER": self.kind == "int8"}
-        self._call("chosen", node, (x, y, channels.astype(np.int32), x.pixels), constants, y)
+        how = None if same else change_of(self.graph, node, index)
+        self._move(node, moves.chosen(self.kind, x, y, channels, how, activation), y)
 
-    def _function(self, node: Node) -> None:
+    def _function(self, node: Node, op: Function) -> None:
         """A function of floats joins the layer before it, if nothing else reads that; one of bytes is planned as its table."""
-        op, source = node.op, node.inputs[0]
-        assert isinstance(op, Function)
         if self.graph.quantized:
             raise UnsupportedError(f"node {node.name}: {op.kind} between integers that is no table; "
                                    "`numerics.tables.tabulate` makes it one")
         if op.name not in ACTIVATIONS or op.per_channel:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(ACTIVATIONS)}")
-        x, y, activation = self.places[source], self._target(node.output), ACTIVATIONS[op.name]
+        x, y, activation = self.places[node.inputs[0]], self._target(node.output), ACTIVATIONS[op.name]
         if not self._activate(node, y, LOOKED_UP if self.kind == "int8" else activation, None):
             if self.kind == "int8":
-                self._call("looked_up", node, (x, y), {}, y)
+                self._move(node, moves.Move("looked_up", (x, y), {}, y.pixels), y)
             else:
                 self._choose(node, 0, x, y, np.arange(y.channels), activation)
 
-    def _activate(self, node: Node, y: Place, activation: int, table: Array | None) -> bool:
+    def _activate(self, node: Node, y: TensorLayout, activation: int, table: Array | None) -> bool:
         """Whether an activation joins the layer before it: if nothing else reads that, and nothing joined it before."""
         source = node.inputs[0]
         item = self.makers.get(source)
@@ -324,7 +298,7 @@ class Lowering:
         self.makers[node.output], self.places[node.output] = item, y
         return True
 
-    def _multiply(self, node: Node) -> None:
+    def _multiply(self, node: Node, op: Mul) -> None:
         """A product of tensors of one shape, or with a gate: one value per image and channel."""
         shape, shapes = self.graph.shape(node.output), self.graph.input_shapes(node)
         gates = [s for s in shapes if s != shape]
@@ -333,25 +307,17 @@ class Lowering:
         order = sorted(range(2), key=lambda i: shapes[i] != shape)
         (x, other), y = (self.places[node.inputs[i]] for i in order), self._target(node.output)
         how, beside = (change_of(self.graph, node, i) for i in order)
-        constants = {"AREA": y.height * y.width, "C": y.channels, "XP": x.pitch, "OP": other.pitch, "YP": y.pitch,
-                     "GATE": bool(gates), **change_constants(how), "O_FROM": beside.source, "INTEGER": self.kind == "int8"}
-        self._call("multiplied", node, (x, other, y, y.pixels), constants, y)
+        self._move(node, moves.multiplied(self.kind, x, other, y, bool(gates), how, beside), y)
 
-    def _look_up(self, node: Node) -> None:
-        x, y, op = self.places[node.inputs[0]], self._target(node.output), node.op
-        assert isinstance(op, Lookup)
+    def _look_up(self, node: Node, op: Lookup) -> None:
+        x, y = self.places[node.inputs[0]], self._target(node.output)
         entries = self.graph.params(node)[0].array.astype(np.int32) - offset_of(byte_scheme(self.graph, node.output))
         table = entries.astype(np.int8).reshape(-1)
         if op.by_channel or not self._activate(node, y, LOOKED_UP, table):
-            constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "BY_CHANNEL": op.by_channel}
-            self._call("looked_up", node, (x, table, y, x.pixels), constants, y)
+            self._move(node, moves.looked_up(x, table, y, op.by_channel), y)
 
-    def _call(self, kernel: str, node: Node, operands: Operands, constants: Constants, y: Place, rows: int | None = None,
-              by_image: bool = False) -> None:
-        element = ELEMENT[self.kind]
-        moved = sum(o.pixels * o.channels for o in operands if isinstance(o, Place)) * element
-        shape = MovedShape(element, moved, y.pixels if rows is None else rows, y.channels, by_image)
-        self.work.append(moved_call(self.gpu, kernel, (node.name,), operands, constants, shape, y, self.kind))
+    def _move(self, node: Node, move: moves.Move, y: TensorLayout) -> None:
+        self.work.append(moved_call(self.gpu, self.kind, node.name, move, y))
         self.places[node.output] = y
 
     def try_to_add(self, node: Node) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.kernels.calls import Call, call_of
-from dovetail.kernels.items import LONGEST, Item, part_shapes
-from dovetail.kernels.place import Place
+from dovetail.kernels.inverted_residual import InvertedResidualShape
+from dovetail.kernels.items import LONGEST, Item
+from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.ranking import best_seconds
-from dovetail.kernels.shapes import KernelShape, WalkedShape
+from dovetail.kernels.shape import KernelShape
+from dovetail.kernels.table import part_shapes
 from dovetail.platform.gpu_specification import Gpu
 
 HOPELESS = 1.5
@@ -20,8 +22,8 @@ HOPELESS = 1.5
 class Lowered:
     """A network as groups of calls: each group is a run of layers with the ways to divide it, or one call that is as it is."""
 
-    inputs: Mapping[str, Place]
-    outputs: Mapping[str, Place]
+    inputs: Mapping[str, TensorLayout]
+    outputs: Mapping[str, TensorLayout]
     runs: tuple[tuple[Item, ...] | Call, ...]
     kind: str
     gpu: Gpu
@@ -45,10 +47,10 @@ Way = tuple[int, int, KernelShape, float]
 def ways(gpu: Gpu, kind: str, run: Sequence[Item]) -> list[Way]:
     """(first, last, shape, estimated seconds) of every kernel that computes some layers of a run, by its first layer.
 
-    Where the walking kernel may take the layer behind as well, what it would store without it is hardly ever worth a look.
+    Where the kernel of inverted residuals takes the layer behind as well, what it stores without it is hardly worth a look.
     """
     found = [(first, last, shape) for first in range(len(run)) for last in range(first, min(first + LONGEST, len(run)))
              for shape in part_shapes(kind, run[first:last + 1])]
-    whole = {first for first, _, shape in found if isinstance(shape, WalkedShape) and shape.back}
-    found = [way for way in found if not (isinstance(way[2], WalkedShape) and not way[2].back and way[0] in whole)]
+    whole = {first for first, _, shape in found if isinstance(shape, InvertedResidualShape) and shape.back}
+    found = [way for way in found if not (isinstance(way[2], InvertedResidualShape) and not way[2].back and way[0] in whole)]
     return [(*way, float(s)) for way, s in zip(found, best_seconds(gpu, kind, [shape for *_, shape in found]), strict=True)]

@@ -20,21 +20,23 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Concat, GlobalAvgPool, Graph, Node, Reshape
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import judged
-from dovetail.kernels.items import LONGEST, Item, part_shapes
+from dovetail.kernels.items import LONGEST, Item
+from dovetail.kernels.layout import ELEMENT
 from dovetail.kernels.lower import Lowering
-from dovetail.kernels.place import ELEMENT
-from dovetail.kernels.ranking import WORK, best_seconds
-from dovetail.kernels.shapes import KernelShape, MovedShape
+from dovetail.kernels.moves import MovedShape
+from dovetail.kernels.ranking import best_seconds
+from dovetail.kernels.shape import KernelShape
+from dovetail.kernels.table import kernel_of, part_shapes
 from dovetail.platform.gpu_specification import Gpu
 
 ROUNDOFF = 1e-9
 """Relative difference of times that is none."""
-Kernel = tuple[int, int, KernelShape]
+Span = tuple[int, int, KernelShape]
 """First and last node of a run that one kernel computes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class NodePrice:
     """Seconds of a whole node: where it begins on a GPU, and behind its producers there."""
 
     alone_s: float
@@ -42,7 +44,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PricedRun:
     """Nodes that follow each other, and the seconds of every kernel that computes some of them."""
 
     nodes: tuple[str, ...]
@@ -65,7 +67,7 @@ class Run:
             stop = begin
         return tuple(reversed(found))
 
-    def prices(self) -> list[Price]:
+    def prices(self) -> list[NodePrice]:
         """Prices that add up as the module says."""
         count = len(self.nodes)
         whole = np.maximum.accumulate([s for s, _ in self.cheapest(0, count - 1)])
@@ -76,16 +78,16 @@ class Run:
         for i in range(count):
             stretches = np.array([s for s, _ in self.cheapest(i, count - 1)][1:])
             later = np.cumsum(np.r_[0.0, behind[i + 1:]])
-            found.append(Price(float((stretches - later).max()), float(behind[i])))
+            found.append(NodePrice(float((stretches - later).max()), float(behind[i])))
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class GraphPrices:
     """A graph on a GPU: the price of every whole node that has kernels, and its runs."""
 
-    prices: Mapping[str, Price]
-    runs: tuple[Run, ...]
+    prices: Mapping[str, NodePrice]
+    runs: tuple[PricedRun, ...]
 
     def together(self, nodes: Collection[str]) -> tuple[tuple[str, ...], ...]:
         """Which of the given nodes share a kernel, where all of them are whole on the GPU."""
@@ -103,18 +105,18 @@ class Priced:
         return tuple(found)
 
 
-def priced(graph: Graph, gpu: Gpu, kind: str) -> Priced:
+def priced(graph: Graph, gpu: Gpu, kind: str) -> GraphPrices:
     """Prices of whole nodes for one image; a float graph may be priced as the integers it will become."""
     try:
         lowering = Lowering(graph, kind, gpu, 1)
     except UnsupportedError:  # even its inputs have no place on a GPU
-        return Priced({}, ())
+        return GraphPrices({}, ())
     able = [node for node in graph.nodes if lowering.try_to_add(node)]
     groups = lowering.runs()
-    found = dict[str, Price]()
+    found = dict[str, NodePrice]()
     for call in (group for group in groups if isinstance(group, Call)):
         more = call.estimates_s[0] + (found[call.nodes[0]].alone_s if call.nodes[0] in found else 0.0)
-        found[call.nodes[0]] = Price(more, more)
+        found[call.nodes[0]] = NodePrice(more, more)
     items = [group for group in groups if not isinstance(group, Call)]
     layers = {name for run in items for item in run for name in item.names}
     for node in (n for n in able if n.name not in found and n.name not in layers):
@@ -126,20 +128,20 @@ def priced(graph: Graph, gpu: Gpu, kind: str) -> Priced:
         # A layer that reads chosen channels where they are saves their copy, which the node that chooses is charged for.
         saved = found[source.name].alone_s if source is not None and source.output in lowering.chosen \
             and len(graph.consumers(source.output)) == 1 else 0.0
-        found[first.node.name] = Price(own.alone_s, max(0.0, own.alone_s - saved))
-    return Priced({n: p for n, p in found.items() if p.alone_s < inf}, runs)
+        found[first.node.name] = NodePrice(own.alone_s, max(0.0, own.alone_s - saved))
+    return GraphPrices({n: p for n, p in found.items() if p.alone_s < inf}, runs)
 
 
-def _folded(graph: Graph, node: Node, gpu: Gpu, kind: str) -> Price:
+def _folded(graph: Graph, node: Node, gpu: Gpu, kind: str) -> NodePrice:
     """A node without a kernel of its own: another form of the same values, or what its neighbours read or make in place."""
     if isinstance(node.op, Reshape):
-        return Price(0.0, 0.0)
+        return NodePrice(0.0, 0.0)
     copied = float(best_seconds(gpu, kind, [moved_shape(graph, node, kind)])[0])
     # What is concatenated was made where it belongs; a choice is charged for, and its reader gets it back.
-    return Price(copied, 0.0 if isinstance(node.op, Concat) else copied)
+    return NodePrice(copied, 0.0 if isinstance(node.op, Concat) else copied)
 
 
-def _runs(graph: Graph, gpu: Gpu, kind: str, items: Sequence[Sequence[Item]]) -> tuple[Run, ...]:
+def _runs(graph: Graph, gpu: Gpu, kind: str, items: Sequence[Sequence[Item]]) -> tuple[PricedRun, ...]:
     """Runs of layers with their kernels, all estimated at once."""
     every = [_kernels(graph, kind, run) for run in items]
     seconds = iter(best_seconds(gpu, kind, [shape for _, kernels in every for *_, shape in kernels]).tolist())
@@ -148,25 +150,25 @@ def _runs(graph: Graph, gpu: Gpu, kind: str, items: Sequence[Sequence[Item]]) ->
         best: dict[tuple[int, int], float] = {}
         for first, last, _ in kernels:
             best[first, last] = min(best.get((first, last), inf), next(seconds))
-        found.append(Run(names, best))
+        found.append(PricedRun(names, best))
     return tuple(found)
 
 
-def _kernels(graph: Graph, kind: str, run: Sequence[Item]) -> tuple[tuple[str, ...], list[Kernel]]:
+def _kernels(graph: Graph, kind: str, run: Sequence[Item]) -> tuple[tuple[str, ...], list[Span]]:
     """The nodes of a run, and the kernels that compute some of them: layers, with or without what joins the last one.
 
     Kernels that were never timed are not planned for; where a GPU finds them faster, it uses them.
     """
     names = [name for item in run for name in item.names]
     starts = np.cumsum([0, *(len(item.names) for item in run)]).tolist()
-    found: list[Kernel] = []
+    found: list[Span] = []
     for first in range(len(run)):
         for last in range(first, min(first + LONGEST, len(run))):
             found += [(starts[first], starts[last + 1] - 1, shape) for shape in part_shapes(kind, run[first:last + 1])]
             for count in range(1, len(run[last].names)):
                 part = [*run[first:last], run[last].shortened(count)]
                 found += [(starts[first], starts[last] + count - 1, shape) for shape in part_shapes(kind, part)]
-    found = [kernel for kernel in found if WORK[type(kernel[2])][0] in judged().fitted]
+    found = [kernel for kernel in found if kernel_of(kernel[2]).name in judged().fitted]
     joined = [starts[i] + k for i, item in enumerate(run) for k in range(1, len(item.names))]
     return tuple(names), found + [(i, i, moved_shape(graph, graph.node(names[i]), kind)) for i in joined]
 

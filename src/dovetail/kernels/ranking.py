@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.amounts import (
-    banded_work,
-    bridged_work,
-    bytewise_work,
-    conv_work,
-    deep_work,
-    depthwise_work,
-    fused_work,
-    moved_work,
-    vector_work,
-    walked_work,
-)
-from dovetail.kernels.estimator import WITHOUT_UNITS, Config, Floats, Tiles, Work, seconds
+from dovetail.kernels.conv import ConvShape
+from dovetail.kernels.depthwise import DepthwiseShape
+from dovetail.kernels.estimator import WITHOUT_UNITS, Config, Floats, Tiles, seconds
+from dovetail.kernels.products import measured, sizes_of
 from dovetail.kernels.second_look import LOOKED_AT, in_turn, known_of, look_for
-from dovetail.kernels.shapes import (
-    BandedShape,
-    BridgedShape,
-    BytewiseShape,
-    ConvShape,
-    DeepShape,
-    DepthwiseShape,
-    FusedShape,
-    KernelShape,
-    MovedShape,
-    VectorShape,
-    WalkedBytesShape,
-    WalkedShape,
-    configs_of,
-    stacked,
-)
-from dovetail.kernels.unaided import measured, sizes_of
+from dovetail.kernels.shape import KernelShape, configs_of, stacked
+from dovetail.kernels.table import kernel_of, work_of
 from dovetail.platform.gpu_specification import Gpu
 
-WORK: Mapping[type, tuple[str, Callable[..., Work]]] = {
-    ConvShape: ("conv", conv_work), DeepShape: ("deep", deep_work), DepthwiseShape: ("depthwise", depthwise_work),
-    BytewiseShape: ("bytewise", bytewise_work), FusedShape: ("fused", fused_work), BandedShape: ("banded", banded_work),
-    WalkedShape: ("walked", walked_work), WalkedBytesShape: ("walked_bytes", walked_work), VectorShape: ("vector", vector_work),
-    BridgedShape: ("bridged", bridged_work), MovedShape: ("moved", moved_work)}
-"""Of every kind of shape, whose costs it has and what it asks for."""
-FEW = {"bridged": 4}
-"""Tiles of kernels that Triton takes seconds to translate each, and whose costs say which of them are fast."""
 SAME, FEW_RESULTS = 0.001, 16
 """Share of a time by which estimates that mean the same may differ, and results of a thread up to which they are few."""
 AT_ONCE = 1 << 16
 """Tiles judged together: few enough for a cache."""
-
-
-def work_of(gpu: Gpu, shape: KernelShape, tiles: Tiles) -> Work:
-    """What tiles of a kernel ask of a GPU."""
-    return WORK[type(shape)][1](gpu, tiles, shape)
 
 
 def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...], tuple[float, ...]]:
@@ -64,12 +27,13 @@ def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...],
     tiles = shape.tiles()
     if not tiles:
         return (), ()
-    times = seconds(gpu, WORK[type(shape)][0], kind, work_of(gpu, shape, tiles))
+    kernel = kernel_of(shape)
+    times = seconds(gpu, kernel.name, kind, work_of(gpu, shape, tiles))
     order = np.argsort(times, kind="stable")
     order = order[np.isfinite(times[order])] if np.isfinite(times).any() else order[:1]
-    order = order[:FEW.get(WORK[type(shape)][0], len(order))]
+    order = order[:kernel.most_tiles]
     found = tuple(times[order].tolist())
-    look = look_for(gpu, WORK[type(shape)][0], kind)
+    look = look_for(gpu, kernel.name, kind)
     if look is not None and len(order) > 1:  # which tile is that fast, not how fast
         first = order[:LOOKED_AT]
         known = known_of(gpu, shape, {name: values[first] for name, values in tiles.items()}, times[first], found[0])
@@ -80,7 +44,7 @@ def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...],
     elif kind in WITHOUT_UNITS and isinstance(shape, ConvShape):
         # what was measured of tiles' sizes is extrapolated to others
         order = sizes_apart(order, times, tiles)
-        order = both_in_turn(order, measured(WORK[type(shape)][0], tiles)[order])
+        order = both_in_turn(order, measured(kernel.name, tiles)[order])
     return configs_of({name: values[order] for name, values in tiles.items()}), found
 
 
@@ -132,8 +96,7 @@ def _best(gpu: Gpu, kind: str, shapes: Sequence[KernelShape]) -> list[float]:
         stop = start + max(1, int(np.searchsorted(np.cumsum(counts[start:]), AT_ONCE, side="right")))
         some, own = shapes[start:stop], counts[start:stop]
         tiles = {name: np.concatenate([s.tiles()[name] for s in some]) for name in some[0].tiles()}
-        kernel, work = WORK[type(some[0])]
-        times = seconds(gpu, kernel, kind, work(gpu, tiles, stacked(some, own)))
+        times = seconds(gpu, kernel_of(some[0]).name, kind, work_of(gpu, stacked(some, own), tiles))
         found += np.minimum.reduceat(times, np.cumsum([0, *own[:-1]])).tolist()
         start = stop
     return found

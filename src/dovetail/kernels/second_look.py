@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, Flags, Floats, Tiles
 from dovetail.kernels.looks import LOOKED, look_at
-from dovetail.kernels.shapes import KernelShape, stacked
+from dovetail.kernels.shape import KernelShape, stacked
 from dovetail.platform.gpu_specification import Gpu, specification
 
 OF_BYTES = ("bytewise",)
@@ -65,7 +65,7 @@ class Forest:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class FeatureScale:
     """What is known of tiles as places: in deviations from a centre, times a factor; `of_layer`: what tiles of a kernel share."""
 
     names: tuple[str, ...]
@@ -82,7 +82,7 @@ class Scale:
 class Surface:
     """Through timed tiles, the smoother the farther they are apart: a score is the sum of their weights, each by its nearness."""
 
-    scale: Scale
+    scale: FeatureScale
     places: Floats
     weights: Floats
 
@@ -147,7 +147,7 @@ def forest_from(held: Mapping[str, Any]) -> Forest:
 def surface_from(kernel: str, held: Mapping[str, Any]) -> Surface:
     """A surface as forests.json has it: shapes, how many tiles of each were timed, which of `tiles`, and their estimates."""
     centre, deviation, factor = (np.array(held[name], dtype=np.float64) for name in ("centre", "deviation", "factor"))
-    scale = Scale(tuple(held["names"]), centre, deviation, factor, np.array(held["of_layer"], dtype=np.bool_))
+    scale = FeatureScale(tuple(held["names"]), centre, deviation, factor, np.array(held["of_layer"], dtype=np.bool_))
     shapes = [LOOKED[kernel](*shape) for shape in held["shapes"]]
     sizes = np.array(held["tiles"], dtype=np.float64)[np.array(held["timed"], dtype=np.int64)]
     known = known_of(specification(FITTED_ON), stacked(shapes, held["counts"]), dict(zip(held["sizes"], sizes.T, strict=True)),

@@ -19,6 +19,12 @@ def reaches(distance, step, taps):
 
 
 @triton.constexpr_function
+def may_leave(distance, pad, last, size):
+    """Whether what lies that far from where a window begins, of the first or the last one, is beyond an edge."""
+    return distance < pad or last - pad + distance >= size
+
+
+@triton.constexpr_function
 def is_read(distance, count, stride, step, taps):
     """Whether any of `count` outputs side by side reads the value at a distance from where the first one's window begins."""
     return any(reaches(distance - q * stride, step, taps) for q in range(count))

@@ -8,9 +8,8 @@ instruction (`dp4a`) multiplies the four pixels with four taps and adds up. Conv
 import triton
 import triton.language as tl
 
-from dovetail.gpu.triton.banded import may_leave
 from dovetail.gpu.triton.conv import begin, strip
-from dovetail.gpu.triton.depthwise import reaches
+from dovetail.gpu.triton.depthwise import may_leave, reaches
 from dovetail.gpu.triton.finishing import INTERPRETED, STORED, TABLE, exchanged, finished, least, least_constants, packs
 
 
@@ -272,7 +271,7 @@ def sums_by_words(corner, first, column, own, early, taken, begins,
 
 
 @triton.jit
-def bytewise(x, w, bias, multiplier, shift, table, y,
+def depthwise_bytes(x, w, bias, multiplier, shift, table, y,
              H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, C: tl.constexpr,
              KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
              XP: tl.constexpr, YP: tl.constexpr, LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr,

@@ -7,11 +7,11 @@ import pytest
 
 from dovetail.ir import Conv, Window
 from dovetail.kernels.calls import Call
+from dovetail.kernels.conv import ConvShape
 from dovetail.kernels.estimator import CANDIDATES, seconds, tiles_of
 from dovetail.kernels.lower import lower
+from dovetail.kernels.products import LEAST, MOST, measured, reached, shares, sizes_of
 from dovetail.kernels.ranking import ranked, sizes_apart, work_of
-from dovetail.kernels.shapes import ConvShape
-from dovetail.kernels.unaided import LEAST, MOST, measured, reached, shares, sizes_of
 from dovetail.platform.gpu_specification import specification
 from tests.strategies import Net
 

@@ -1,4 +1,4 @@
-"""Inverted residuals of bytes in bands of rows: as `gpu/triton/banded.py`, with four rows of values in a word.
+"""Inverted residuals of bytes in bands of rows: as `gpu/triton/inverted_residual.py`, with four rows of values in a word.
 
 Conventions as in `gpu/triton/conv.py`. Sums of the layer in front begin, as integers, at the bits of a power of two of floats, so they
 are floats. One multiplication takes them to float32's least numbers, whose bits count ones from nothing up, and rounds them there;
@@ -10,10 +10,11 @@ The last layer is computed in float16, whose products and sums of bytes are exac
 import triton
 import triton.language as tl
 
-from dovetail.gpu.triton.banded import band, inputs_of, kept, may_leave, places_of
 from dovetail.gpu.triton.conv import begin
+from dovetail.gpu.triton.depthwise import may_leave
 from dovetail.gpu.triton.depthwise_bytes import byte, combined
 from dovetail.gpu.triton.finishing import INTERPRETED, MAGIC, ONE, added_in_floats, adds_in_floats, joined, least, saturated
+from dovetail.gpu.triton.inverted_residual import band, inputs_of, kept, places_of
 
 STEPS = tl.constexpr(256.0)
 """Bytes between bounds of 0 and 1."""
@@ -75,7 +76,7 @@ def summed(total, pixels, taps):
 
 
 @triton.jit
-def walked_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images,
+def inverted_residual_bytes(x, w1, c1, f1, o1, wd, cd, fd, od, w2, b2, f2, other, y, images,
                  H: tl.constexpr, W: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, CI: tl.constexpr, E: tl.constexpr, N: tl.constexpr,
                  KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
                  W1K: tl.constexpr, W1N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr, OP: tl.constexpr,

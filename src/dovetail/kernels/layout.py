@@ -9,7 +9,7 @@ ELEMENT = {"float16": 2, "float32": 4, "tf32": 4, "int8": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorLayout:
     """Where a tensor lies: channels [offset, offset + channels) of a buffer of images x rows x columns x pitch.
 
     `planar`: images x channels x rows x columns instead, as inputs arrive that dense layers alone read.

@@ -1,0 +1,33 @@
+"""Triton kernel of layers with one pixel per image: their weights are held before they may begin.
+
+Conventions as in `gpu/triton/conv.py`.
+"""
+
+import triton
+import triton.language as tl
+
+from dovetail.gpu.triton.conv import begin
+from dovetail.gpu.triton.finishing import constants, exchanged, finished
+
+
+@triton.jit
+def vector(x, w, bias, multiplier, shift, table, y, K: tl.constexpr, N: tl.constexpr, XP: tl.constexpr, YP: tl.constexpr,
+           LO: tl.constexpr, HI: tl.constexpr, ZERO: tl.constexpr, ACT: tl.constexpr, INTEGER: tl.constexpr,
+           ROUND: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PDL: tl.constexpr):
+    """A fully connected layer of one pixel per image: BN outputs per program, all their weights (filters x channels) at once.
+
+    Weights are there before the layer in front is done; only one load, one product and one sum are waited for.
+    """
+    kind: tl.constexpr = tl.int32 if INTEGER else tl.float32
+    image = tl.program_id(1)
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    own = n < N
+    weight = tl.load(w + n[:, None] * K + k[None, :], mask=own[:, None] & (k < K)[None, :], other=0)
+    offset, factor, by = constants(n, own, bias, multiplier, shift, INTEGER, ROUND)
+    begin(PDL)
+    v = tl.load(x + image * XP + k, mask=k < K, other=0)
+    total = tl.sum(weight.to(kind) * v.to(kind)[None, :], 1)[None, :]
+    total = finished(total, offset, factor, by, LO, HI, ZERO, ACT, INTEGER, ROUND)  # of two outputs there are no four to pack
+    total = exchanged(total, table, ACT)
+    tl.store(y + image * YP + n[None, :], total.to(y.dtype.element_ty), mask=own[None, :])
