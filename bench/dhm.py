@@ -37,16 +37,16 @@ from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.adders.subexpressions import _minimized, minimize
 from dovetail.ir import Array, Constant, Conv, Graph, Window
 from dovetail.ir.onnx.read import read_onnx
-from peers.adder_graph_rtl import GENERATORS
-from peers.compare import compare_all
-from peers.layers import SAME, gaussian, integer_network
-from peers.measured import missing
-from peers.simulation import simulation_figures
-from proofs.activity import activity
-from proofs.folded_area import folded_area
-from proofs.images import example_images
-from proofs.modules import modules
-from proofs.random_networks import random_networks
+from lib.peers.adder_graph_rtl import GENERATORS
+from lib.peers.compare import compare_all
+from lib.peers.layers import SAME, gaussian, integer_network
+from lib.peers.measured import missing
+from lib.peers.simulation import simulation_figures
+from lib.proofs.activity import activity
+from lib.proofs.folded_area import folded_area
+from lib.proofs.images import example_images
+from lib.proofs.modules import modules
+from lib.proofs.random_networks import random_networks
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 ALM_TARGETS = {"alm_3_64_3x3": (64, 16_000.0, 53_610.0), "alm_3_32_3x3": (32, 8_000.0, 21_147.0)}

@@ -16,7 +16,7 @@ from dovetail.files import replace_text
 from dovetail.fpga.rtl.expressions import bit_width
 from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, digit_counts
 from dovetail.hardware.adders.subexpressions import minimize
-from peers.layers import gaussian
+from lib.peers.layers import gaussian
 
 SHAPES = {"3 to 8, 3x3": (8, 3, 3, 3), "3 to 64, 3x3": (64, 3, 3, 3)}
 BLOCKS = (0, 48, 192)

@@ -36,7 +36,7 @@ from dovetail.kernels.lower import lower
 from dovetail.measure.cuda import apply_node
 from gpu_networks import KINDS
 from gpu_peers import FUNCTIONS
-from zoo_graph import network
+from lib.zoo_graph import network
 
 LAUNCHES, ROUNDS = 8, 4
 """Launches in a row of which the last one's results are looked at, and how often."""

@@ -49,7 +49,7 @@ from dovetail.kernels.moves import MovedShape
 from dovetail.kernels.second_look import SecondLook, in_turn, known_of, look_for
 from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import Gpu, specification
-from zoo_graph import network
+from lib.zoo_graph import network
 
 CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
 UNSEEN = (("mobilenet-v3-large", 1), ("resnet18", 8))

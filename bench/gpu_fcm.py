@@ -52,7 +52,7 @@ from gpu_estimator import measure as measure_tiles
 from gpu_networks import KINDS, measure, measure_compiled, opened, prepare, quantized, save
 from gpu_pairs import NETWORK, calls_of, measure_pairs, pairs_of
 from gpu_timing import gpu_is_here
-from zoo_graph import network
+from lib.zoo_graph import network
 
 PATIENCE = 4.0
 """How much longer than expected an item may take before it is interrupted."""

@@ -15,7 +15,7 @@ from dovetail.measure.campaign import measure
 from dovetail.measure.cuda import CudaDevice
 from dovetail.measure.energy import gpu_counter
 from dovetail.measure.layers import designed_layers
-from zoo_graph import network
+from lib.zoo_graph import network
 
 COMMAND = "PYTHONPATH=src python bench/gpu_layers.py --record FILE.json"
 NETWORKS = ("mobilenet-v2", "resnet18", "squeezenet1.1")

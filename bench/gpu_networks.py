@@ -37,7 +37,7 @@ from dovetail.platform.gpu_specification import Gpu
 from gpu_peers import TorchNetwork
 from gpu_record import mistaken
 from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
-from zoo_graph import network
+from lib.zoo_graph import network
 
 KINDS = {"fp16": "float16", "fp32": "float32", "tf32": "tf32", "int8": "int8"}
 FUSED = ("fused", "banded", "walked", "walked_bytes", "bridged")

@@ -33,7 +33,7 @@ from dovetail.kernels.table import part_shapes
 from dovetail.measure.cuda import apply_node
 from gpu_networks import KINDS, opened, save
 from gpu_timing import captured, device, gpu_is_here, timed_us
-from zoo_graph import network
+from lib.zoo_graph import network
 
 NETWORK = "mobilenet-v2"
 COPIES = 10

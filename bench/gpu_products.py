@@ -27,7 +27,7 @@ from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
 from gpu_estimator import CLOSE, matched
 from gpu_record import RECORD as MEASURED
-from zoo_graph import network
+from lib.zoo_graph import network
 
 KIND = "float32"
 RECORD = Path(__file__).parent / "records" / f"gpu_tiles_{KIND}.json"

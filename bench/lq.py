@@ -17,15 +17,15 @@ for, is null, and `not_counted` says why.
 `loaded`: folded engines with memories that a stream fills in place of ROM, synthesized, beside engines with ROM.
 
 `links`, `port`, `rom`: what joins boards, the paper's port of four pins and wider ones, and layers whose area plans go by the
-model (`lq_parts.py`).
+model (`lib/lq_parts.py`).
 
-`memories`: every block memory of the network on three boards by synthesis (`lq_memories.py`).
+`memories`: every block memory of the network on three boards by synthesis (`lib/lq_memories.py`).
 
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
 `pair`, `cut`, `network`: two layers of the network at full width over two boards, its layers up to fc6 over two, and all of it
-over three, simulated with their links (`lq_network.py`); the latter two only where they are asked for.
+over three, simulated with their links (`lib/lq_network.py`); the latter two only where they are asked for.
 
 `faults`: a small network over three boards in a ring, a layer of it divided over two of them, all boards and links simulated at
 once; words of any link are lost, duplicated or get one to four bits flipped, about one in 400 clocks. The host resets the boards
@@ -65,9 +65,9 @@ from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import TABLE_5_2, fastest, least_boards, row_of
 from dovetail.schedule.program import lower
-from lq_memories import memories
-from lq_network import cut, network, pair
-from lq_parts import host_ports, link_ends, roms
+from lib.lq_memories import memories
+from lib.lq_network import cut, network, pair
+from lib.lq_parts import host_ports, link_ends, roms
 
 SAME = (2, 2, 2, 2)
 SMALL = "5x5, 8 to 4"

@@ -34,7 +34,7 @@ from dovetail.fpga.part import FpgaPart
 from dovetail.fpga.toolchain.verilate import build as build_simulator
 from dovetail.partition.plan import whole_on
 from dovetail.runtime.build import load_build
-from proofs.mutations import mutate
+from lib.proofs.mutations import mutate
 
 CASES, SEED = 1000, 29
 COMMAND_S = 120.0

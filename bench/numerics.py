@@ -29,7 +29,7 @@ from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_node
 from dovetail.runtime.execute import store
-from zoo_graph import network
+from lib.zoo_graph import network
 
 STRETCH_ELEMENTS = 1 << 23
 """Values and weights of one exported stretch, about."""

@@ -32,7 +32,7 @@ from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.solve import SOLVERS, plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
-from zoo_graph import network
+from lib.zoo_graph import network
 
 BOARD = "tx2-c10gx"
 SPEED = {"resnet18_ms": ("resnet18", 150.0), "vgg16_ms": ("vgg16", 100.0), "mobilenet_v2_ms": ("mobilenet-v2", 2000.0),

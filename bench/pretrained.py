@@ -28,8 +28,8 @@ from dovetail.numerics import quality
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.noise import powers, snr_db
 from dovetail.numerics.quantize import quantize_network
-from imagenet.networks import NETWORKS, Pretrained
-from imagenet.photos import labelled_photos
+from lib.imagenet.networks import NETWORKS, Pretrained
+from lib.imagenet.photos import labelled_photos
 
 WAYS = ("float", "int8", "onnxruntime_int8")
 NEARLY_TIED = log(2.0)

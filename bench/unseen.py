@@ -30,7 +30,7 @@ from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_float
 from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
-from imagenet.packages import unpacked
+from lib.imagenet.packages import unpacked
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.rtl.verilog import print_module
 from dovetail.ir import RELU, Conv, Window
 from dovetail.numerics.reference import run_integer
-from peers import nngen_rtl
-from peers.adder_graph_rtl import GENERATORS, Generator
-from peers.core import our_core, right, streamed
-from peers.layers import CASES, GAIN, SAME, WEIGHT_EXPONENT, dense_weights, frames_for, gaussian, integer_network, matrix_of
-from peers.measured import DEVICE, Measured
+from lib.peers import nngen_rtl
+from lib.peers.adder_graph_rtl import GENERATORS, Generator
+from lib.peers.core import our_core, right, streamed
+from lib.peers.layers import CASES, GAIN, SAME, WEIGHT_EXPONENT, dense_weights, frames_for, gaussian, integer_network, matrix_of
+from lib.peers.measured import DEVICE, Measured
 
 
 def test_filters_reach_the_largest_int8_and_the_seed_decides_them() -> None:

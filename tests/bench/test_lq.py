@@ -11,7 +11,6 @@ import pytest
 
 import lq
 import lq_accuracy
-import lq_network
 import lq_training
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.links.system import HostPort
@@ -20,6 +19,7 @@ from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
+from lib import lq_network
 from tests.numerics.lq_networks import images, network
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proofs.images import example_images
-from proofs.modules import MODULES, PREFIX, Cut, cut_out, judged, quantized
+from lib.proofs.images import example_images
+from lib.proofs.modules import MODULES, PREFIX, Cut, cut_out, judged, quantized
 
 SMALL = [(PREFIX, 96, 17), (Cut("shufflenet-v2-0.5", ("stage3.0.", "stage3.1.")), 64, 12),
          (Cut("squeezenet1.1", ("fire4_",)), 64, 4)]

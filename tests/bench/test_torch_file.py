@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dovetail.errors import ModelError
-from imagenet.torch_file import LEGACY_MAGIC, read_tensors
+from lib.imagenet.torch_file import LEGACY_MAGIC, read_tensors
 
 VALUES = np.arange(12, dtype=np.float32)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import lq
-import lq_parts
 from dovetail.cost import costs_of, costs_of_many
 from dovetail.cost.fitting import codes
 from dovetail.cost.lq_folds import DEEP_BLOCK_WORDS, choice_logic
@@ -22,6 +21,7 @@ from dovetail.ir import Axis, Coded
 from dovetail.ir.tensor import region_size
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
+from lib import lq_parts
 from tests.numerics.lq_networks import coded, network
 
 GRAPH = network(1, 2, 2)

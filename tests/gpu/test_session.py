@@ -18,7 +18,6 @@ import gpu_fcm
 import gpu_networks
 import gpu_pairs
 import gpu_record
-import zoo_graph
 from dovetail.errors import UnsupportedError
 from dovetail.gpu import precompile
 from dovetail.gpu.launcher import Launcher
@@ -31,6 +30,7 @@ from dovetail.numerics.reference import run_float
 from dovetail.platform.gpu_specification import specification
 from gpu_fcm import Item, items, sit
 from gpu_peers import TorchNetwork
+from lib import zoo_graph
 from tests.kernels.networks import activated, inverted
 
 

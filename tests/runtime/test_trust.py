@@ -21,7 +21,7 @@ from dovetail.pipeline import export_build
 from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
 from dovetail.runtime.build import Build, load_build
 from dovetail.runtime.trust import KNOWN, what_runs
-from proofs.mutations import mutate
+from lib.proofs.mutations import mutate
 
 Change = Callable[[Path], None]
 

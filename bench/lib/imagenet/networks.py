@@ -12,8 +12,8 @@ from onnx import TensorProto, numpy_helper
 
 from dovetail import zoo
 from dovetail.errors import ModelError
-from imagenet.packages import unpacked
-from imagenet.torch_file import read_tensors
+from lib.imagenet.packages import unpacked
+from lib.imagenet.torch_file import read_tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import Conv, Graph
 from dovetail.numerics.reference import run_integer
-from peers import core, nngen_rtl
-from peers.adder_graph_rtl import GENERATORS
-from peers.layers import CASES, Case, frames_for, integer_network, matrix_of
-from peers.measured import FAMILY, Measured, count
+from lib.peers import core, nngen_rtl
+from lib.peers.adder_graph_rtl import GENERATORS
+from lib.peers.layers import CASES, Case, frames_for, integer_network, matrix_of
+from lib.peers.measured import FAMILY, Measured, count
 
 PUBLISHED = {
     "hls4ml conv 28x28x3, 32 filters 4x4 stride 4": {"lut": 75_413, "dsp": 792, "cycles": 52},

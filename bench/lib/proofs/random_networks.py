@@ -12,7 +12,7 @@ NETWORKS = 300
 
 def random_networks(count: int = NETWORKS) -> dict[str, Any]:
     """Networks `0` to `count` with and without stalls against the reference; what differs is named."""
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     if root not in sys.path:
         sys.path.insert(0, root)
     from tests.fpga.random_bundles import BUNDLE, FRAMES, SIZES, run_bundles

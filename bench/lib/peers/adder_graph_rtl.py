@@ -23,8 +23,8 @@ import numpy as np
 
 from dovetail.fpga.design import Design
 from dovetail.hardware.adders.graph import IntMatrix
-from peers.core import right, streamed
-from peers.measured import Measured, count, missing
+from lib.peers.core import right, streamed
+from lib.peers.measured import Measured, count, missing
 
 TOP = "peer_wrapper"
 PIXEL = (-128.0, 127.0, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.errors import ToolError
-from imagenet.packages import unpacked
+from lib.imagenet.packages import unpacked
 
 PACKAGE = "foolbox==3.3.4"
 RESIZED, SIDE = 256, 224

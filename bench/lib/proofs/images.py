@@ -20,7 +20,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.platform.load import load_platform
 from dovetail.runtime.execute import run_stored, store
 
-FASHION = Path(__file__).parents[2] / "examples" / "fashion"
+FASHION = Path(__file__).parents[3] / "examples" / "fashion"
 BOARD = "tx2-c10gx"
 IMAGES = 200
 WHOLE_PACE = 8_192

@@ -15,7 +15,7 @@ from dovetail.fpga.packing import from_packets, to_packets
 from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
-from peers.layers import frames_for
+from lib.peers.layers import frames_for
 
 FRAMES = 16
 

@@ -14,7 +14,7 @@ from dovetail.fpga.part import as_pixels, load_part
 from dovetail.ir import Array
 from dovetail.runtime.build import synthetic_integers
 from dovetail.runtime.power import measure_power
-from proofs.images import BOARD, FASHION
+from lib.proofs.images import BOARD, FASHION
 
 FRAMES = 64
 

@@ -25,8 +25,8 @@ from dovetail.fpga.toolchain.simulate import scratch_folder
 from dovetail.fpga.toolchain.tools import GIBIBYTE, Command, run_tool
 from dovetail.fpga.toolchain.verilate import Target, build_target
 from dovetail.ir import RELU, Array, Conv, Graph, MaxPool, Node
-from peers.layers import GAIN, WEIGHT_EXPONENT, Case, dense_weights, integer_network
-from peers.measured import Measured, count, missing
+from lib.peers.layers import GAIN, WEIGHT_EXPONENT, Case, dense_weights, integer_network
+from lib.peers.measured import Measured, count, missing
 
 TOP, PROGRAM, CHUNK_BYTES = "dovetail_bundle", "simulation", 64
 SHIFT = GAIN - WEIGHT_EXPONENT

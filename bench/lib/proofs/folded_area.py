@@ -15,7 +15,7 @@ from dovetail.ir import Graph, Reshape
 from dovetail.pipeline import decide_numbers
 from dovetail.platform.device import Device
 from dovetail.platform.load import load_platform
-from proofs.images import FASHION, WHOLE_PACE
+from lib.proofs.images import FASHION, WHOLE_PACE
 
 BOARDS = {"ecp5": ("ecp5-85", "fpga"), "xcup": ("zcu102", "fpga")}
 JUDGED = {"ecp5": ("lut4", "register", "bram", "dsp"), "xcup": ("lut", "register", "bram36", "dsp")}

@@ -17,7 +17,7 @@ from dovetail.fpga.rtl.verilog import print_module
 from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.adders.subexpressions import minimize
-from peers.measured import Measured, count
+from lib.peers.measured import Measured, count
 
 TAP_BITS, SUM_BITS, WINDOWS = 8, 32, 256
 
