@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 FASHION := examples/fashion
 DEMO := build/fashion
 
-.PHONY: help demo test deep fuzz check bench reproduce clean
+.PHONY: help demo test quick slow deep fuzz check bench reproduce clean
 
 help:
 	@echo "make demo       plan, build, simulate, synthesize and report on a bundled network (under 5 minutes)"
-	@echo "make test       all tests, with the real tools"
+	@echo "make test       all tests, with the real tools: make quick, then make slow"
+	@echo "make quick      the tests that need no Verilator, Yosys or Chromium (under 3 minutes on 2 cores)"
+	@echo "make slow       the tests that make quick leaves out"
 	@echo "make deep       the long tests, which make test leaves out; goes on where it was stopped"
 	@echo "make fuzz       the tests' laws on new random cases, MINUTES=5 unless told; make test draws the same every time"
 	@echo "make check      ruff, mypy --strict, import-linter"
@@ -42,12 +44,19 @@ demo: $(VENV)/.ready
 	$(BIN)/python $(FASHION)/accuracy.py $(DEMO) --images $(FASHION)/test_images.npz
 	@echo "open $(DEMO)/report.html in a browser, $(DEMO)/trace.json at ui.perfetto.dev"
 
+# Long files first, in two processes; `--record-durations` writes anew how long each takes.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+	$(PYTEST) --tier quick
+	$(PYTEST) --tier slow
+
+quick slow: $(VENV)/.ready-dev
+	$(PYTEST) --tier $@
 
 # Long tests: what passed on this commit is not run again.
 deep: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --deep build/deep.json
+	$(PYTEST) --deep build/deep.json
 
 MINUTES ?= 5
 fuzz: $(VENV)/.ready-dev
@@ -58,8 +67,10 @@ check: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those of a GPU (bench/gpu_*.py) and of training need one, mutated builds take half an hour; each says how it is run.
-BENCHES := $(filter-out bench/gpu_%.py bench/lq_training.py bench/mutated_builds.py,$(wildcard bench/*.py))
+# Those of a GPU (bench/gpu_*.py) and of training need one, mutated builds take half an hour, lq_accuracy judges a trained network,
+# effort prints rates; each says how it is run.
+ALONE := bench/gpu_%.py bench/lq_training.py bench/lq_accuracy.py bench/mutated_builds.py bench/effort.py
+BENCHES := $(filter-out $(ALONE),$(wildcard bench/*.py))
 bench: $(VENV)/.ready
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,bench,peers]'
 	@mkdir -p build/bench

@@ -10,7 +10,7 @@ import pytest
 
 from dovetail import cli
 from dovetail.cli import main
-from dovetail.cli.program import parser
+from dovetail.cli.program import ACTIONS, action_of, parser
 
 SOURCE = Path(cli.__file__).parent
 MODEL = str(Path(__file__).parents[1] / "examples" / "fashion" / "fashion.onnx")
@@ -19,7 +19,7 @@ MODEL = str(Path(__file__).parents[1] / "examples" / "fashion" / "fashion.onnx")
 def functions() -> dict[tuple[str, str], ast.FunctionDef]:
     """Functions of the command line by module and name."""
     found = {}
-    for path in SOURCE.glob("*.py"):
+    for path in [SOURCE / "options.py", *(SOURCE / "actions").glob("*.py")]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef):
                 found[path.stem, node.name] = node
@@ -28,13 +28,14 @@ def functions() -> dict[tuple[str, str], ast.FunctionDef]:
 
 def reads(module: str, name: str, known: dict[tuple[str, str], ast.FunctionDef], seen: set[str]) -> set[str]:
     """Attributes of `options` that a function reads, itself or through functions it hands `options` to."""
-    node = known.get((module, name)) or known.get(("options", name.removesuffix("_of"))) or known.get(("opened", name))
+    homes = (module, "options", "requested", "opened")
+    home, node = next(((home, known[home, own]) for home in homes for own in (name, name.removesuffix("_of"))
+                       if (home, own) in known), (module, None))
     if node is None or node.name in seen:
         return set()
     seen.add(node.name)
     found = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
              and n.value.id == "options"}
-    home = module if (module, name) in known else "options"
     for call in (n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)):
         if any(isinstance(a, ast.Name) and a.id == "options" for a in call.args):
             found |= reads(home, call.func.id, known, seen)
@@ -49,8 +50,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 @pytest.mark.parametrize("name", commands())
 def test_every_argument_of_a_command_is_read_by_it(name: str) -> None:
     sub, known = commands()[name], functions()
-    command = sub.get_default("command")
-    found = reads(command.__module__.rsplit(".", 1)[1], command.__name__, known, set())
+    found = reads(ACTIONS[name], action_of(name).__name__, known, set())
     taken = {a.dest for a in sub._actions if a.choices is None or len(a.choices) > 1} - {"help"}
     assert taken - found == set()
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dovetail.cli.options import Commands, add_json, refuse_unused
-from dovetail.cli.output import emit, keeping, progress_bar, warn
-from dovetail.errors import UsageError
-from dovetail.words import plural
-
-if TYPE_CHECKING:
-    from dovetail.measure.board import Calibration
-    from dovetail.measure.records import Record
+from dovetail.cli.options import Commands, add_json
 
 
 def add_commands(commands: Commands) -> None:
     """`calibrate`, `validate-models`."""
-    calibrate = commands.add("calibrate", _calibrate, "measure this machine's CPU or GPU, or fit a table, into a board",
+    calibrate = commands.add("calibrate", "measure this machine's CPU or GPU, or fit a table, into a board",
                              "dovetail calibrate --device cpu -o my-board.toml && dovetail plan model.onnx -p ./my-board.toml")
     calibrate.add_argument("--device", choices=["cpu", "gpu"], help="what to measure, or what a table was measured on")
     calibrate.add_argument("--from", dest="source", type=Path, metavar="FILE",
@@ -30,78 +20,10 @@ def add_commands(commands: Commands) -> None:
                            help="where measurements are kept, to continue after an interruption (default: beside the board)")
     add_json(calibrate)
 
-    validate = commands.add("validate-models", _validate, "every device model's error on measured rows, reprinted",
+    validate = commands.add("validate-models", "every device model's error on measured rows, reprinted",
                             "dovetail validate-models --data measurements --json -")
     validate.add_argument("--data", type=Path, required=True, metavar="DIR",
                           help="folder with measured CSV files (docs/models.md)")
     validate.add_argument("--refit", action="store_true",
                           help="cross-validate the rows among themselves, in seconds, in place of scoring the shipped models")
     add_json(validate)
-
-
-def _calibrate(options: argparse.Namespace) -> int:
-    from dovetail.files import replace_text
-    from dovetail.measure.board import calibrate, read_measurements
-    if options.output.suffix != ".toml":
-        raise UsageError(f"{options.output}: a board file ends in .toml; give such a name")
-    if options.source is not None:
-        refuse_unused("calibrate --from", {"--threads": options.threads, "--record": options.record}, "nothing is measured")
-        record = read_measurements(options.source, options.device)
-    elif options.device is None:
-        raise UsageError("calibrate: nothing to measure; add --device cpu, --device gpu, or --from FILE")
-    else:
-        record = _measured(options)
-    found = calibrate(record, options.output.stem)
-    replace_text(options.output, found.text)
-    emit(options.json, _calibration_json(options.output, record, found), lambda: _calibration_text(options.output, record, found))
-    return 0
-
-
-def _calibration_json(path: Path, record: Record, found: Calibration) -> dict[str, object]:
-    """The contract of `dovetail calibrate --json`: the board file and how far the models miss layers left out of their fit."""
-    fit = found.fit
-    return {"schema": 1, "board": str(path), "device": record.device, "kind": record.kind,
-            "groups": {group: {"layers": fit.counts[group], "mean": errors.mean, "p90": errors.p90}
-                       for group, errors in fit.errors.items()},
-            "total": {"mean": fit.total.mean, "p90": fit.total.p90}}
-
-
-def _calibration_text(path: Path, record: Record, found: Calibration) -> str:
-    fit = found.fit
-    lines = [f"{group:<15}{fit.counts[group]:>4} {plural(fit.counts[group], 'layer'):<9}left out {errors.mean:>6.1%}   "
-             f"p90 {errors.p90:>6.1%}" for group, errors in fit.errors.items()]
-    return "\n".join([*lines, f"{path}: {record.device}, all layers {fit.total.mean:.1%} (p90 {fit.total.p90:.1%}); "
-                      f"plan for it with -p {path if '/' in str(path) else f'./{path}'}"])
-
-
-def _measured(options: argparse.Namespace) -> Record:
-    from dovetail.measure.campaign import Measured, measure
-    from dovetail.measure.energy import cpu_counter, gpu_counter
-    from dovetail.measure.layers import designed_layers
-    if options.device == "gpu":
-        refuse_unused("calibrate --device gpu", {"--threads": options.threads}, "they are those of a CPU")
-    threads = 1 if options.threads is None else options.threads
-    if threads < 1:
-        raise UsageError(f"--threads {threads}: must be at least 1")
-    device: Measured
-    if options.device == "gpu":
-        from dovetail.measure.cuda import CudaDevice
-        device = CudaDevice(gpu_counter())
-    else:
-        from dovetail.measure.processor import ProcessorDevice
-        device = ProcessorDevice(threads, cpu_counter())
-    record_path = options.record or options.output.with_suffix(".measurements.json")
-    print(f"measuring {device.name}; interrupt at will, {record_path} keeps what is done", file=sys.stderr)
-    with keeping(record_path, "what was measured"), progress_bar() as progress:
-        return measure(device, options.device, designed_layers(), {}, record_path, progress, 2 if options.device == "cpu" else 1,
-                       f"dovetail calibrate --device {options.device}")
-
-
-def _validate(options: argparse.Namespace) -> int:
-    from dovetail.cost.validation import validate, validation_json, validation_table
-    with progress_bar() as progress:
-        found = validate(options.data, (lambda stage: progress(stage, 0, 1)) if options.refit else None)
-    if options.json is not None:
-        warn(found.notes)
-    emit(options.json, validation_json(found), lambda: validation_table(found))
-    return 0

@@ -1,13 +1,11 @@
-"""Arguments that several commands share, and what they mean."""
+"""Arguments that several commands share, and what is wrong with some."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
@@ -16,19 +14,11 @@ from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import ModelSet
 from dovetail.platform.topology import CHOICES
 
-if TYPE_CHECKING:
-    from dovetail.partition.plan import Split
-    from dovetail.planning import Options
-    from dovetail.platform.device import Platform
-
 BOARD = "tx2-c10gx"
-PAPER_SOLVER = "gp-paper"
 THRIFT = 0.05
 """As `planning.Options` has it."""
 MOST = 1e30
 """Of a limit, and its inverse the least."""
-
-Command = Callable[[argparse.Namespace], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +27,11 @@ class Commands:
 
     parsers: argparse._SubParsersAction[argparse.ArgumentParser]
 
-    def add(self, name: str, command: Command, text: str, example: str) -> argparse.ArgumentParser:
-        """The sub-parser of `dovetail name`, which runs `command`; `text` starts in lower case and has no full stop."""
+    def add(self, name: str, text: str, example: str) -> argparse.ArgumentParser:
+        """The sub-parser of `dovetail name`; `text` starts in lower case and has no full stop."""
         sub = self.parsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".",
                                       epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter)
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=name)
         return sub
 
 
@@ -111,6 +101,13 @@ def add_json(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--json", metavar="FILE", help="write the result as JSON; '-' prints it")
 
 
+def add_trust(sub: argparse.ArgumentParser) -> None:
+    """Whether files that nobody has checked may run."""
+    sub.add_argument("--trust", action="store_true",
+                     help="use the build's generated files as they are, without checking that they are what its model and plan "
+                          "give; they can run any command (SECURITY.md)")
+
+
 def refuse_unused(where: str, given: Mapping[str, object], remedy: str) -> None:
     """Refuse arguments that would be read by nobody here, rather than ignore them; None, False and [] are not given.
 
@@ -137,28 +134,6 @@ def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def named_board(options: argparse.Namespace) -> Platform:
-    """The board that `add_board`'s arguments name."""
-    from dovetail.platform.load import load_platform, platform_of_devices
-    name = options.platform or BOARD
-    return platform_of_devices(options.devices, name) if options.devices else load_platform(name)
-
-
-def board(options: argparse.Namespace) -> Platform:
-    """The board that is planned for, with the models that are to be believed.
-
-    Raises:
-        UsageError: the authors' models are asked for, but not the method they belong to.
-    """
-    from dovetail.platform.topology import joined_as
-    models = ModelSet(options.models or ModelSet.PLANNING.value)
-    if models is ModelSet.PUBLISHED and not options.solver.startswith(PAPER_SOLVER):
-        raise UsageError(f"--models published: the authors' models, with FPGA latency serial over channels, are there to "
-                         f"reproduce their figures; add --solver {PAPER_SOLVER}, or take --models planning or measured")
-    found = named_board(options)
-    return (joined_as(found, options.topology) if options.topology else found).with_models(models)
-
-
 def above_zero(name: str, limit: float, most: float = MOST) -> float:
     """The value of an argument that must be above 0; UsageError where it is not, or beyond what numbers can carry."""
     if not limit > 0:
@@ -166,64 +141,3 @@ def above_zero(name: str, limit: float, most: float = MOST) -> float:
     if not 1 / MOST <= limit <= most:
         raise UsageError(f"{name} {limit:g}: must be from {1 / MOST:g} to {most:g}")
     return limit
-
-
-def planning(options: argparse.Namespace) -> Options:
-    """What the planning arguments ask for.
-
-    Raises:
-        UsageError: a limit is not above 0.
-    """
-    from dovetail.planning import Options
-    for name, limit in (("--max-latency-ms", options.max_latency_ms), ("--max-energy-mj", options.max_energy_mj),
-                        ("--min-fps", options.min_fps)):
-        if limit is not None:
-            above_zero(name, limit)
-    above_zero("--time-limit", options.time_limit, inf)
-    fold = options.fold
-    if fold is not None and fold != "auto":
-        if not fold.isdigit() or int(fold) < 1:
-            raise UsageError(f"--fold {fold}: a number of clocks per frame above 0, or auto, is needed")
-        fold = int(fold)
-    if fold is not None and options.architecture is not None:
-        raise UsageError("--architecture chooses the folds of all layers; leave out --fold")
-    goal, mode = Goal(options.objective or Goal.LATENCY.value), Mode(options.mode or Mode.CONCURRENT.value)
-    return Options(goal=goal, mode=mode, solver=options.solver, budget=options.budget,
-                   max_latency_s=None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
-                   max_energy_j=None if options.max_energy_mj is None else options.max_energy_mj / 1e3,
-                   max_interval_s=None if options.min_fps is None else 1 / options.min_fps,
-                   time_limit_s=options.time_limit, gap=options.gap, thrift=THRIFT if options.thrift is None else options.thrift,
-                   fold=fold, architecture=options.architecture, pins=pins(options))
-
-
-def pins(options: argparse.Namespace) -> dict[str, Split]:
-    """Where `--pin` leaves nodes.
-
-    Raises:
-        UsageError: one is not NODE=DEVICE.
-    """
-    from dovetail.partition.plan import whole_on
-    found = {}
-    for text in options.pin:
-        node, _, device = text.rpartition("=")
-        if not node or not device:
-            raise UsageError(f"--pin {text}: not NODE=DEVICE; write for example --pin conv1=fpga")
-        found[node] = whole_on(device)
-    return found
-
-
-def board_and_planning(options: argparse.Namespace) -> tuple[Platform, Options]:
-    """The board and what is asked of the plan; both as a saved plan has them where one is given.
-
-    Raises:
-        UsageError: a saved plan is given beside what it decides.
-    """
-    if options.plan is None:
-        return board(options), planning(options)
-    from dovetail.runtime.build import read_json
-    decided = {"-p": options.platform, "--devices": options.devices, "--topology": options.topology, "--pin": options.pin,
-               "--fold": options.fold, "--architecture": options.architecture, "--models": options.models,
-               "--objective": options.objective, "--mode": options.mode, "--thrift": options.thrift}
-    if given := [name for name, value in decided.items() if value is not None and value != []]:
-        raise UsageError(f"--plan {options.plan}: it holds the board and the place of every node; leave out {', '.join(given)}")
-    return planning(options).like(read_json(options.plan, f"write one with `dovetail plan MODEL -o {options.plan}`"))

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dovetail.errors import Interrupted
+from dovetail.files import replace_text
 from dovetail.progress import Progress
 
 
 def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
     """JSON where asked for, else words."""
-    from dovetail.files import replace_text
     if target is None:
         print(text())
         return

@@ -6,13 +6,14 @@ import argparse
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import NoReturn
 
 from dovetail import __version__, console
 from dovetail.cli import builds, campaigns, devices, models, plans, reproduce, training
-from dovetail.cli.options import Command, Commands
+from dovetail.cli.options import Commands
 from dovetail.errors import DovetailError, Interrupted
 from dovetail.files import check_file
 from dovetail.platform.schema import suggestion
@@ -25,6 +26,14 @@ EXAMPLES = """examples:
   dovetail verify build/model                      every device against the reference, bit for bit
   dovetail synth build/model                       resources of the FPGA part
 """
+ACTIONS = {
+    "inspect": "models", "zoo": "zoo", "quantize": "models", "evaluate": "builds", "platforms": "boards", "plan": "plans",
+    "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds", "run": "builds", "synth": "builds",
+    "export": "builds", "selftest": "builds", "power": "builds", "report": "builds", "calibrate": "calibration",
+    "validate-models": "validation", "campaign": "campaigns", "reproduce": "reproduce", "train": "training",
+}
+"""The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
+Action = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,10 +68,15 @@ def _run(options: argparse.Namespace) -> int:
     """The exit code of the command that was asked for."""
     if getattr(options, "json", None) not in (None, "-"):
         check_file(options.json)
-    command: Command = options.command
-    code = command(options)
+    code = action_of(options.command)(options)
     console.flush()
     return code
+
+
+def action_of(command: str) -> Action:
+    """The function that runs a command; it returns the exit code."""
+    action: Action = getattr(import_module(f"dovetail.cli.actions.{ACTIONS[command]}"), f"{command.replace('-', '_')}_command")
+    return action
 
 
 class Parser(argparse.ArgumentParser):

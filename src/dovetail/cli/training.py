@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json, refuse_unused
-from dovetail.cli.output import emit, keeping
-from dovetail.errors import ToolError
+from dovetail.cli.options import Commands, add_json
 
 
 def add_commands(commands: Commands) -> None:
     """`train`."""
-    sub = commands.add("train", _train, "train a network of 1 to 4 bits on local images and export it as exact integers",
+    sub = commands.add("train", "train a network of 1 to 4 bits on local images and export it as exact integers",
                        "dovetail train small --bits w2a2 --data /usr/share/datasets/fashion-mnist --epochs 5 -o runs/small-w2a2")
     sub.add_argument("network", help="resnet20, resnet8, vgg-small, alexnet, small, or a float ONNX file of your own")
     sub.add_argument("--bits", default="w2a2", help="float, or w1 to w4 with a1 to a4 or a8 (default: %(default)s)")
@@ -52,45 +47,3 @@ def add_commands(commands: Commands) -> None:
     sub.add_argument("--eager", action="store_true", help="launch every kernel on a GPU in place of replaying recorded steps")
     sub.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
     add_json(sub)
-
-
-def _train(options: argparse.Namespace) -> int:
-    if find_spec("torch") is None:
-        raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail[train]'")
-    from dovetail.train.loop import CHECKPOINT, Recipe
-    from dovetail.train.run import run
-    _check_used(options)
-    recipe = Recipe(options.network, options.bits, options.method or "lq", 8 if options.ends is None else options.ends,
-                    options.epochs, options.batch, options.rate,
-                    decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
-                    flip=not options.no_flip, seed=options.seed, width=options.width, start=options.start,
-                    teacher=options.teacher, temperature=1.0 if options.temperature is None else options.temperature,
-                    precision=options.precision, mean=options.mean, deviation=options.deviation)
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
-
-    with keeping(options.output / CHECKPOINT, "the last checkpoint"):
-        result = run(recipe, options.data, options.output, say, options.device, options.every, options.integer_images,
-                     record=not options.eager)
-    emit(options.json, result, lambda: _summary(options.output, result))
-    return 0
-
-
-def _check_used(options: argparse.Namespace) -> None:
-    """Refuse what this network or its training does not read."""
-    if options.bits == "float":
-        refuse_unused("train --bits float", {"--method": options.method, "--ends": options.ends}, "nothing is quantized")
-    if not options.teacher:
-        refuse_unused("train", {"--temperature": options.temperature}, "it is a teacher's; name one with --teacher")
-    if options.network.endswith(".onnx"):
-        refuse_unused(f"train {options.network}", {"--width": options.width}, "a network from a file has its own")
-    elif not options.teacher.endswith(".onnx"):
-        refuse_unused(f"train {options.network}", {"--mean": options.mean or None, "--deviation": options.deviation or None},
-                      "only networks from ONNX files read other images than bytes")
-
-
-def _summary(folder: Path, result: dict[str, object]) -> str:
-    exact = result.get("integer_accuracy")
-    beside = f"; as integers {exact:.2%} of the first {result['integer_images']}" if isinstance(exact, float) else ""
-    return f"{folder}/model.onnx: test accuracy {result['test_accuracy']:.2%}{beside}"

@@ -1,0 +1,176 @@
+"""What `dovetail compile` does, and commands on a build folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from dovetail import pipeline, terminal
+from dovetail.cli.actions.opened import open_build
+from dovetail.cli.actions.requested import board_and_planning
+from dovetail.cli.options import refuse_unused, shapes
+from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.errors import RangeWarning, UnverifiedError, UsageError
+from dovetail.files import check_file, replace_bytes
+from dovetail.fpga.export import VENDORS
+from dovetail.numerics.calibration import clipped_notes, load_samples
+from dovetail.numerics.equalize import Equalise
+from dovetail.partition.plan_json import plan_to_json
+from dovetail.runtime.build import Build, load_build, read_json
+from dovetail.runtime.power import measure_power, power_json
+from dovetail.runtime.verification import DEFAULT_FRAMES
+from dovetail.runtime.weights import with_weights
+
+
+def evaluate_command(options: argparse.Namespace) -> int:
+    """Run `dovetail evaluate`."""
+    build = None if options.build is None else open_build(options)
+    with progress_bar() as progress:
+        found = pipeline.evaluate_model(options.model, options.data, options.calibration, options.bits, build,
+                                        shapes(options), progress, Equalise(options.equalise))
+    warn(found["warnings"])
+    emit(options.json, found, lambda: terminal.accuracy_table(found))
+    return 1 if found["build_equals_int8"] is False else 0
+
+
+def _opened(options: argparse.Namespace) -> Build:
+    """The build that a command is about, with the weights it was given."""
+    build = open_build(options)
+    return build if options.weights is None else with_weights(build, options.weights)
+
+
+def compile_command(options: argparse.Namespace) -> int:
+    """Run `dovetail compile`."""
+    board, wanted = board_and_planning(options)
+    if options.no_verify:
+        refuse_unused("compile --no-verify", {"--frames": options.frames}, "nothing is verified; leave it out")
+    missing: UnverifiedError | None = None
+    try:
+        with progress_bar() as progress:
+            build = pipeline.compile(options.model, board, options.output, options=wanted,
+                                     calibration=options.calibration, bits=options.bits, shapes=shapes(options),
+                                     frames=DEFAULT_FRAMES if options.frames is None else options.frames,
+                                     verify=not options.no_verify, progress=progress, equalise=Equalise(options.equalise),
+                                     bus_bits=options.bus_bits, memory_bits=options.memory_bits, loaded=options.loaded,
+                                     host_pins=options.host_pins)
+    except UnverifiedError as error:  # the build is there: say what is in it before saying what is missing
+        missing, build = error, load_build(options.output)
+    warn(build.manifest["warnings"])
+    verified = build.folder / "verification.json"
+    outcome = read_json(verified) if verified.is_file() else None
+    emit(options.json, _compiled_json(build, outcome), lambda: f"{terminal.plan_table(build.graph, build.plan)}\n\n"
+         f"{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of {', '.join(_devices(build))}")
+    if missing is not None:
+        raise missing
+    return 0 if outcome is None else _say_verified(outcome, options.json)
+
+
+def _devices(build: Build) -> list[str]:
+    """Devices that have something to do, in the order of their parts."""
+    return list(dict.fromkeys(s.device for s in build.program.segments))
+
+
+def _compiled_json(build: Build, outcome: dict[str, Any] | None) -> dict[str, Any]:
+    """The contract of `dovetail compile --json`; `verification` is null where nothing was verified."""
+    return {"schema": 1, "build": str(build.folder), "devices": _devices(build), "warnings": build.manifest["warnings"],
+            "plan": plan_to_json(build.plan, build.platform), "verification": outcome}
+
+
+def verify_command(options: argparse.Namespace) -> int:
+    """Run `dovetail verify`."""
+    build = _opened(options)
+    with progress_bar() as progress:
+        outcome = pipeline.verification_json(pipeline.verify_build(build, options.frames, progress, options.weights is None))
+    if options.weights is None:
+        pipeline.write_report(build)
+    if options.json is not None:
+        emit(options.json, outcome, str)
+    return _say_verified(outcome, options.json)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run `dovetail run`."""
+    check_file(options.output)
+    build = _opened(options)
+    single = options.output.suffix != ".npz"
+    if options.output.suffix not in (".npy", ".npz", ""):
+        raise UsageError(f"{options.output}: results are written as .npy, or .npz for several outputs; end the name so")
+    if single and len(build.graph.outputs) > 1:
+        raise UsageError(f"{options.output}: the network has outputs {', '.join(build.graph.outputs)}; give an .npz for several")
+    frames = load_samples(options.input, build.graph)
+    notes = clipped_notes(build.graph, frames.values, str(options.input))
+    warn(notes)
+    with warnings.catch_warnings(), progress_bar() as progress:
+        warnings.simplefilter("ignore", RangeWarning)  # said above, in the name of the file
+        results = pipeline.run_build(build, frames.values, progress)
+    buffer = BytesIO()
+    if single:
+        np.save(buffer, next(iter(results.values())))
+    else:
+        np.savez_compressed(buffer, allow_pickle=False, **results)
+    replace_bytes(options.output, buffer.getvalue())
+    document = {"schema": 1, "output": str(options.output), "frames": frames.count, "warnings": list(notes),
+                "outputs": {name: {"shape": list(x.shape), "type": x.dtype.name} for name, x in results.items()}}
+    emit(options.json, document, lambda: "\n".join(f"{options.output}: {name} {'x'.join(map(str, x.shape))}"
+                                                   for name, x in results.items()))
+    return 0
+
+
+def synth_command(options: argparse.Namespace) -> int:
+    """Run `dovetail synth`."""
+    build = open_build(options)
+    with progress_bar() as progress:
+        results = pipeline.synthesize_build(build, options.family, progress)
+    pipeline.write_report(build)
+    emit(options.json, results, lambda: terminal.synthesis_table(results, build))
+    return 0
+
+
+def export_command(options: argparse.Namespace) -> int:
+    """Run `dovetail export`."""
+    folders = pipeline.export_build(open_build(options), options.vendor, options.output, options.part)
+    command = VENDORS[options.vendor].command
+    document = {"schema": 1, "vendor": options.vendor, "command": command, "projects": [str(folder) for folder in folders]}
+    emit(options.json, document, lambda: "\n".join(f"{folder}: build it there with `{command}`" for folder in folders))
+    return 0
+
+
+def selftest_command(options: argparse.Namespace) -> int:
+    """Run `dovetail selftest`."""
+    build = open_build(options)
+    with progress_bar() as progress:
+        trials = pipeline.try_boards(build, options.frames, options.stall_seed, options.trace, progress)
+    emit(options.json, trials, lambda: terminal.trial_text(trials))
+    return 0 if all(t["equal"] for t in trials) else 1
+
+
+def power_command(options: argparse.Namespace) -> int:
+    """Run `dovetail power`."""
+    build = open_build(options)
+    with progress_bar() as progress:
+        results = power_json(build, measure_power(build, options.frames, progress))
+    pipeline.write_report(build)
+    emit(options.json, results, lambda: terminal.power_text(results))
+    return 0
+
+
+def report_command(options: argparse.Namespace) -> int:
+    """Run `dovetail report`."""
+    path = pipeline.write_report(open_build(options))
+    emit(options.json, {"schema": 1, "report": str(path)}, lambda: str(path))
+    return 0
+
+
+def _say_verified(outcome: Mapping[str, Any], json: str | None) -> int:
+    """Say how verification went, a good end only where JSON does not; returns the exit code."""
+    if json is not None:
+        warn(terminal.clocks_warnings(outcome))
+    if not outcome["equal"] or json is None:
+        print(terminal.verification_line(outcome), file=sys.stdout if outcome["equal"] else sys.stderr)
+    return 0 if outcome["equal"] else 1

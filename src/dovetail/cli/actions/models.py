@@ -1,0 +1,59 @@
+"""What commands on a model alone do: what is in it, its integers and how good they are."""
+
+from __future__ import annotations
+
+import argparse
+
+from dovetail import terminal
+from dovetail.cli.options import refuse_unused, shapes
+from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.errors import UsageError
+from dovetail.files import check_file, replace_bytes
+from dovetail.ir.onnx.qonnx_write import to_qonnx
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.numbers import decide_numbers
+from dovetail.numerics import quality
+from dovetail.numerics.equalize import Equalise
+from dovetail.numerics.quantize import DEFAULT_BITS
+from dovetail.words import counted
+
+
+def inspect_command(options: argparse.Namespace) -> int:
+    """Run `dovetail inspect`."""
+    imported = read_onnx(options.model, shapes(options))
+    warn(imported.notes)
+    document = terminal.inspection(imported.graph)
+    emit(options.json, document, lambda: terminal.inspection_table(document))
+    return 0
+
+
+def quantize_command(options: argparse.Namespace) -> int:
+    """Run `dovetail quantize`."""
+    if options.output is None and not options.report:
+        raise UsageError("quantize: nothing to do; name the model to write with -o FILE, or ask for --report")
+    if options.json is not None and not options.report:
+        raise UsageError("quantize: --json holds the report; add --report")
+    if options.output is None:
+        refuse_unused("quantize --report", {"--qonnx": options.qonnx}, "name the model to write with -o FILE")
+    else:
+        check_file(options.output)
+    with progress_bar() as progress:
+        numbers = decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress,
+                                 Equalise(options.equalise))
+        if options.report and numbers.imported.graph.quantized:
+            raise UsageError(f"{options.model}: came quantized, so there is no float network to compare with; "
+                             "give the float model for --report")
+        found = quality.report(numbers.imported.graph, numbers.source, numbers.graph, numbers.samples, progress) \
+            if options.report else None
+    warn(numbers.warnings)
+    if options.output is not None:
+        replace_bytes(options.output, (to_qonnx if options.qonnx else to_onnx)(numbers.graph))
+    if found is not None:
+        emit(options.json, {**found, "warnings": list(numbers.warnings)}, lambda: terminal.quality_table(found))
+    if options.output is not None and options.json != "-":
+        kind = "QONNX" if options.qonnx else "QDQ"
+        print(f"{options.output}: {kind} model with the numbers it came with" if numbers.imported.graph.quantized else
+              f"{options.output}: {options.bits or DEFAULT_BITS}-bit {kind} model, scales from "
+              f"{counted(numbers.samples.count, 'sample')} ({numbers.samples.source})")
+    return 0

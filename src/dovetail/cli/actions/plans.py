@@ -1,0 +1,85 @@
+"""What commands that decide do: who computes what on a board."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from dovetail import pipeline, terminal
+from dovetail.cli.actions.requested import board as board_of
+from dovetail.cli.actions.requested import board_and_planning, named_board, planning
+from dovetail.cli.options import above_zero, shapes
+from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.errors import InfeasibleError
+from dovetail.files import check_file, check_folder, replace_bytes, replace_folder, replace_text
+from dovetail.ir.onnx.write import to_onnx
+from dovetail.numbers import graph_to_plan
+from dovetail.numerics.equalize import Equalise
+from dovetail.partition.plan_json import front_to_json, plan_to_json
+from dovetail.planning import Options, decide
+from dovetail.report.bits import bits_page
+from dovetail.report.front import front_svg
+from dovetail.widths import front_of_bits
+
+BITS = "bits.json"
+"""The file that tells a folder of `bits` from anything else."""
+
+
+def plan_command(options: argparse.Namespace) -> int:
+    """Run `dovetail plan`."""
+    if options.output:
+        check_file(options.output)
+    board, wanted = board_and_planning(options)
+    with progress_bar() as progress:
+        graph, notes = graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
+                                     Equalise(options.equalise))
+        try:
+            plan, _, board = decide(graph, board, wanted, progress=progress)
+        except InfeasibleError as error:
+            if options.json is not None:
+                emit(options.json, terminal.infeasible_plan(wanted.goal.value, options.solver, str(error)), str)
+            raise
+    if options.json is not None:
+        warn(notes)
+    plan = replace(plan, notes=(*plan.notes, *notes))
+    document = plan_to_json(plan, board)
+    if options.output:
+        replace_text(options.output, pipeline.dump(document))
+    emit(options.json, document, lambda: terminal.plan_table(graph, plan))
+    return 0
+
+
+def pareto_command(options: argparse.Namespace) -> int:
+    """Run `dovetail pareto`."""
+    if options.output:
+        check_file(options.output)
+    board, limits = named_board(options), Options(time_limit_s=above_zero("--time-limit", options.time_limit))
+    with progress_bar() as progress:
+        graph, notes = graph_to_plan(options.model, shapes=shapes(options), progress=progress)
+        front = pipeline.make_front(graph, board, options.points, limits, progress, options.areas)
+    if options.json is not None:
+        warn(notes)
+    front = replace(front, notes=(*front.notes, *notes))
+    if options.output:
+        replace_text(options.output, front_svg(front))
+    emit(options.json, front_to_json(front), lambda: terminal.front_table(front))
+    return 0
+
+
+def bits_command(options: argparse.Namespace) -> int:
+    """Run `dovetail bits`."""
+    if options.output is not None:
+        check_folder(options.output, BITS)
+    with progress_bar() as progress:
+        front, graph, notes = front_of_bits(
+            options.model, options.data, board_of(options), planning(options), options.calibration, options.kinds.split(","),
+            options.points, options.max_loss, options.also, shapes(options), progress)
+    warn(notes)
+    document = {**front.document(), "warnings": list(notes)}
+    if options.output is not None:
+        with replace_folder(options.output, BITS) as folder:
+            replace_bytes(folder / "model.onnx", to_onnx(graph))
+            replace_text(folder / "bits.html", bits_page(document))
+            replace_text(folder / BITS, pipeline.dump(document))
+    emit(options.json, document, lambda: terminal.bits_table(document))
+    return 0
