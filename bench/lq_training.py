@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from dovetail.errors import DovetailError, UsageError  # noqa: E402
 from dovetail.files import replace_text  # noqa: E402
-from dovetail.train.loop import Recipe  # noqa: E402
+from dovetail.train.loop import TrainingRecipe  # noqa: E402
 from dovetail.train.run import run  # noqa: E402
 
 SCHEMA = 1
@@ -39,7 +39,7 @@ class Experiment:
     """A recipe over some seeds; `after` names the experiment whose weights of the same seed it starts from, `teacher` one whose
     answers it learns. Where that has fewer seeds, its last stands for the rest."""
 
-    recipe: Recipe
+    recipe: TrainingRecipe
     seeds: int = 1
     after: str = ""
     teacher: str = ""
@@ -48,13 +48,13 @@ class Experiment:
     published: str = ""
 
 
-def _cifar(network: str, bits: str, **more: object) -> Recipe:
+def _cifar(network: str, bits: str, **more: object) -> TrainingRecipe:
     fixed: dict[str, object] = {"precision": "bf16", "epochs": 120, "decay": 5e-4, "rate": 0.1}
     if bits != "float":
         fixed |= {"decay": 1e-4, "rate": 0.02}  # of weights that came from decay 5e-4, whose norms are small
     if network == "vgg-small":
         fixed |= {"epochs": 100} if bits == "float" else {"epochs": 100, "decay": 5e-4, "rate": 0.01}
-    return Recipe(network, bits, **{**fixed, **more})  # type: ignore[arg-type]
+    return TrainingRecipe(network, bits, **{**fixed, **more})  # type: ignore[arg-type]
 
 
 def _quantized(network: str, bits: str, seeds: int, published: str = "", teacher: bool = True, **more: object) -> Experiment:
@@ -87,8 +87,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "resnet20-w3a3": _second("resnet20-float", "vgg-small-float", "resnet20", "w3a3", 1, "LQ-Nets: 91.6", epochs=80),
     "resnet20-w1a2": _second("resnet20-float", "vgg-small-float", "resnet20", "w1a2", 1, "LQ-Nets: 88.4", epochs=80),
     "resnet20-w2a2-labels": _quantized("resnet20", "w2a2", 3, "LQ-Nets: 90.2", teacher=False),
-    "fashion-float": Experiment(Recipe("small", "float", epochs=20, rate=0.05, pad=2), 1),
-    "fashion-w2a2": Experiment(Recipe("small", "w2a2", epochs=20, rate=0.05, pad=2), 1, after="fashion-float",
+    "fashion-float": Experiment(TrainingRecipe("small", "float", epochs=20, rate=0.05, pad=2), 1),
+    "fashion-w2a2": Experiment(TrainingRecipe("small", "w2a2", epochs=20, rate=0.05, pad=2), 1, after="fashion-float",
                                baseline="fashion-float"),
 }
 
@@ -98,7 +98,7 @@ class Job:
     """One seed of one experiment, in a folder of its own."""
 
     name: str
-    recipe: Recipe
+    recipe: TrainingRecipe
     folder: Path
     needs: tuple[Path, ...] = field(default=())
 
@@ -161,7 +161,7 @@ def work(options: argparse.Namespace, jobs: list[Job]) -> None:
 def one(options: argparse.Namespace) -> int:
     """A single run, as a process of its own."""
     folder = Path(options.names[1])
-    recipe = Recipe(**json.loads((folder / "recipe.json").read_text(encoding="utf-8")))
+    recipe = TrainingRecipe(**json.loads((folder / "recipe.json").read_text(encoding="utf-8")))
     run(recipe, options.data, folder, lambda line: print(line, flush=True), options.device, options.every, options.integer_images,
         record=not options.eager)
     return 0

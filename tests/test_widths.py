@@ -16,7 +16,7 @@ from dovetail.ir import Conv, Node, Window
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.quality import top_classes
-from dovetail.widths import Sensitivity, joint_choices
+from dovetail.widths import WidthSensitivity, joint_choices
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 MODEL, CALIBRATION, TEST = (str(FASHION / name) for name in ("fashion.onnx", "calibration.npz", "test_images.npz"))
@@ -27,7 +27,7 @@ NUMBERS = st.integers(0, 30)
 @given(st.lists(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=3), min_size=1, max_size=4))
 def test_joint_choices_are_those_that_enumeration_finds(table: list[list[tuple[int, int]]]) -> None:
     layers = [Node(f"n{i}", Conv(1, Window((1, 1))), ("x",), (), f"y{i}") for i in range(len(table))]
-    found = [Sensitivity(f"n{i}", f"k{k}", 0.0, float(noise), float(area))
+    found = [WidthSensitivity(f"n{i}", f"k{k}", 0.0, float(noise), float(area))
              for i, own in enumerate(table) for k, (noise, area) in enumerate(own)]
     every = {(sum(a for _, a in chosen), sum(n for n, _ in chosen)) for chosen in product(*table)}
     best = {p for p in every if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in every)}

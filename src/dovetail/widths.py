@@ -42,7 +42,7 @@ MOST_STATES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sensitivity:
+class WidthSensitivity:
     """One layer with one kind, all others int8: what it takes from the answers, and the area of its engine by the model."""
 
     layer: str
@@ -56,7 +56,7 @@ class Sensitivity:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class WidthPoint:
     """A joint choice, measured: accuracy and loss against int8 on data that did not choose it, latency and area by its plan."""
 
     name: str
@@ -85,8 +85,8 @@ class BitFront:
     float_accuracy: float
     images: tuple[int, int]
     """How many chose, how many measured."""
-    sensitivities: tuple[Sensitivity, ...]
-    points: tuple[Point, ...]
+    sensitivities: tuple[WidthSensitivity, ...]
+    points: tuple[WidthPoint, ...]
     chosen: str
 
     def document(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def bit_front(question: Question, kinds: Sequence[str] = KINDS, count: int = 12,
                          "points are needed at least")
     menu = Menu(question.network, question.samples, question.progress)
     found = sensitivities(question, menu, kinds)
-    search = Search(question, menu, joint_choices(menu.layers, found))
+    search = WidthSearch(question, menu, joint_choices(menu.layers, found))
     points = search.points(count)
     trained = dict(others)
     rows = [measured(question, name, graph, {}, None, search.base) for name, graph in trained.items()]
@@ -183,20 +183,20 @@ def front_of_bits(model: str | Path, data: str | Path, board: Platform, options:
     return front, chosen, (*imported.notes, *notes, *clipped_notes(chosen, frames, str(data)))
 
 
-def sensitivities(question: Question, menu: Menu, kinds: Sequence[str]) -> list[Sensitivity]:
+def sensitivities(question: Question, menu: Menu, kinds: Sequence[str]) -> list[WidthSensitivity]:
     """Every layer with every kind it can have, the others int8; areas from networks of one kind."""
     rest = [k for k in kinds if k != WHOLE]
     uniform = {k: menu.graph({n.name: k for n in menu.layers if menu.offers(n, k)}) for k in kinds}
     device = next(iter(question.board.of_kind(Kind.FPGA)), None)
     labels, scores = question.half(0)[1], question.scores(uniform[WHOLE], 0)
-    power, found = float(np.square(scores).sum()) or 1.0, list[Sensitivity]()
+    power, found = float(np.square(scores).sum()) or 1.0, list[WidthSensitivity]()
     for number, node in enumerate(menu.layers):
         question.progress("one layer at a time", number, len(menu.layers))
-        found.append(Sensitivity(node.name, WHOLE, 0.0, 0.0, area_of(uniform[WHOLE], node.name, device)))
+        found.append(WidthSensitivity(node.name, WHOLE, 0.0, 0.0, area_of(uniform[WHOLE], node.name, device)))
         for kind in rest:
             if menu.offers(node, kind):
                 other = question.scores(menu.graph({node.name: kind}), 0)
-                found.append(Sensitivity(node.name, kind, right(scores, labels) - right(other, labels),
+                found.append(WidthSensitivity(node.name, kind, right(scores, labels) - right(other, labels),
                                          float(np.square(other - scores).sum()) / power,
                                          area_of(uniform[kind], node.name, device)))
     question.progress("one layer at a time", len(menu.layers), len(menu.layers))
@@ -217,7 +217,7 @@ def area_of(graph: Graph, layer: str, device: Device | None) -> float:
     return total
 
 
-def joint_choices(layers: Sequence[Node], found: Sequence[Sensitivity]) -> list[tuple[dict[str, str], float, float]]:
+def joint_choices(layers: Sequence[Node], found: Sequence[WidthSensitivity]) -> list[tuple[dict[str, str], float, float]]:
     """(kinds, summed noise, summed area) of all joint choices that no other beats in both, least area first.
 
     Exact: choices are joined layer by layer, and one that another beats so far can be no part of a best one.
@@ -249,15 +249,15 @@ def _thinned(states: list[tuple[float, float, tuple[str, ...]]]) -> list[tuple[f
     return list(cells.values())
 
 
-class Search:
+class WidthSearch:
     """Which of the joint choices are measured: the ends, then always the middle of the two neighbours that differ most."""
 
     def __init__(self, question: Question, menu: Menu, choices: Sequence[tuple[dict[str, str], float, float]]) -> None:
         self.question, self.menu, self.choices = question, menu, choices
         self.base: float | None = None
-        self.known: dict[int, Point | None] = {}
+        self.known: dict[int, WidthPoint | None] = {}
 
-    def points(self, count: int) -> list[Point]:
+    def points(self, count: int) -> list[WidthPoint]:
         """All int8 first, then at most so many choices in the order of their area."""
         whole = named(self.menu.layers, [WHOLE] * len(self.menu.layers))
         first = measured(self.question, "all int8", self.menu.graph(whole), whole, 0.0, None)
@@ -290,7 +290,7 @@ class Search:
 
 
 def measured(question: Question, name: str, graph: Graph, kinds: Mapping[str, str], noise: float | None,
-             base: float | None) -> Point | None:
+             base: float | None) -> WidthPoint | None:
     """A point by the other half of the data and its own plan; None where the board has no plan for it."""
     try:
         plan, _, board = decide(graph, question.board, question.options)
@@ -299,10 +299,10 @@ def measured(question: Question, name: str, graph: Graph, kinds: Mapping[str, st
     accuracy = question.right(graph, 1)
     fpgas = {d.name for d in board.of_kind(Kind.FPGA)}
     used = [amount / limit for d, r in plan.resources.items() if d in fpgas for amount, limit in r.values() if limit]
-    return Point(name, dict(kinds), noise, accuracy, (accuracy if base is None else base) - accuracy, plan.latency_s,
+    return WidthPoint(name, dict(kinds), noise, accuracy, (accuracy if base is None else base) - accuracy, plan.latency_s,
                  plan.interval_s, plan.energy_j, max(used, default=0.0), plan.resources, plan.gap)
 
 
-def _beats(a: Point, b: Point) -> bool:
+def _beats(a: WidthPoint, b: WidthPoint) -> bool:
     ours, theirs = (-a.accuracy, a.latency_s, a.area), (-b.accuracy, b.latency_s, b.area)
     return ours != theirs and all(x <= y for x, y in zip(ours, theirs, strict=True))

@@ -12,7 +12,7 @@ from dovetail.platform.factors import factor_model
 from dovetail.platform.load import load_platform
 from dovetail.reproduce import gp_2023, gp_readings
 from dovetail.reproduce.gp_figures import figures
-from dovetail.reproduce.gp_layers import NETWORKS, Convolution, Reading, at, by_filters, paper_layer
+from dovetail.reproduce.gp_layers import NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +66,8 @@ def test_terms_by_filters_are_the_model_itself() -> None:
 
 def test_a_layer_too_large_for_one_filter_leaves_the_fpga_out() -> None:
     board = load_platform("tx2-c10gx")
-    assert "fpga" not in paper_layer("deep", Convolution(7, 512, 3, 512), Reading.SERIAL, True, board).devices
-    assert "fpga" in paper_layer("deep", Convolution(7, 512, 3, 512), Reading.SERIAL, False, board).devices
+    assert "fpga" not in paper_layer("deep", Convolution(7, 512, 3, 512), FpgaTime.SERIAL, True, board).devices
+    assert "fpga" in paper_layer("deep", Convolution(7, 512, 3, 512), FpgaTime.SERIAL, False, board).devices
 
 
 def test_constant_power_is_told_apart_from_measured_power(found: dict[str, Any]) -> None:

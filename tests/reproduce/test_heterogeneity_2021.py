@@ -14,7 +14,7 @@ from dovetail.partition.plan import whole_on
 from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.reproduce import gains, gp_figures, heterogeneity_2021
-from dovetail.reproduce.heterogeneity_2021 import BLOCKS, Block, believed, hand_partition, judge
+from dovetail.reproduce.heterogeneity_2021 import BLOCKS, PaperBlock, believed, hand_partition, judge
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_text_holds_every_size_and_reason(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.name)
-def test_only_the_named_convolutions_go_to_the_fpga(block: Block) -> None:
+def test_only_the_named_convolutions_go_to_the_fpga(block: PaperBlock) -> None:
     graph = block.graph(14)
     moved = [n for n, split in hand_partition(block, graph).items() if split == whole_on("fpga")]
     assert len(moved) == len(block.on_fpga)

@@ -17,7 +17,7 @@ from dovetail.errors import DovetailError
 from dovetail.ir import Coded, Thresholds
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.train.imported import load_network, not_negative
-from dovetail.train.loop import Recipe
+from dovetail.train.loop import TrainingRecipe
 from dovetail.train.networks import precision_of
 from dovetail.train.run import run
 from tests.train.images import packed, patterns
@@ -84,7 +84,7 @@ def test_before_training_a_file_computes_what_onnx_runtime_says(tmp_path: Path) 
 def test_a_file_is_trained_to_two_bits_and_its_integers_agree_with_torch(tmp_path: Path) -> None:
     path, data = own_file(tmp_path), packed(tmp_path, patterns(SHAPE, CLASSES))
     said: list[str] = []
-    recipe = Recipe(str(path), "w2a2", epochs=8, batch=32, rate=0.05, pad=0, flip=False, mean="0.45", deviation="0.25")
+    recipe = TrainingRecipe(str(path), "w2a2", epochs=8, batch=32, rate=0.05, pad=0, flip=False, mean="0.45", deviation="0.25")
     result = run(recipe, data, tmp_path / "run", said.append, "cpu", 4)
     assert result["test_accuracy"] > 0.7  # 1.00 in runs of other seeds, 0.25 untrained
     assert abs(result["integer_accuracy"] - result["torch_accuracy_on_them"]) <= 0.1  # wrong integers say 0.25

@@ -20,12 +20,12 @@ from dovetail.errors import UsageError
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.train import loop
 from dovetail.train.data import load_images
-from dovetail.train.loop import Recipe, train
+from dovetail.train.loop import TrainingRecipe, train
 from dovetail.train.networks import precision_of
 from dovetail.train.run import run
 from tests.train.images import packed, patterns
 
-RECIPE = Recipe("small", "w2a2", epochs=3, batch=32, rate=0.05, pad=0, flip=False, width=4)
+RECIPE = TrainingRecipe("small", "w2a2", epochs=3, batch=32, rate=0.05, pad=0, flip=False, width=4)
 
 
 @pytest.fixture(autouse=True)
@@ -218,10 +218,10 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "onnxruntime" else find(name, *rest)
-from dovetail.train.loop import Recipe
+from dovetail.train.loop import TrainingRecipe
 from dovetail.train.run import run
 data, folder = sys.argv[1:]
-result = run(Recipe("small", "w2a2", epochs=1, batch=32, pad=0, width=4), data, folder, print, "cpu", 1, 10)
+result = run(TrainingRecipe("small", "w2a2", epochs=1, batch=32, pad=0, width=4), data, folder, print, "cpu", 1, 10)
 print(result["integer_images"])
 """
     command = [sys.executable, "-c", script, str(data), str(tmp_path / "run")]

@@ -23,7 +23,7 @@ from dovetail.partition.solve import plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
-from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, Reading, at, by_filters, paper_layer
+from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer
 from dovetail.reproduce.gp_readings import needed, readings
 from dovetail.terminal import table
 
@@ -70,7 +70,7 @@ def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tu
     found["figure_9"] = []
     for i, name in enumerate(networks):
         progress(f"gp-2023: Figure 9, {name}", i, len(networks))
-        found["figure_9"] += [_network(name, reading, limited, board) for reading in Reading for limited in (False, True)]
+        found["figure_9"] += [_network(name, reading, limited, board) for reading in FpgaTime for limited in (False, True)]
     found["readings_of_printed_filters"], found["needed_for_printed_filters"] = readings(board), needed(board)
     found["energy"] = [_energy(name, kind, board) for name in networks for kind in ("constant", "rows")]
     return found
@@ -136,7 +136,7 @@ def _one_layer() -> Graph:
     return Graph("figure 3", ("x",), ("y",), (node,), tensors, constants)
 
 
-def _network(name: str, reading: Reading, limited: bool, board: Platform) -> dict[str, Any]:
+def _network(name: str, reading: FpgaTime, limited: bool, board: Platform) -> dict[str, Any]:
     """Figure 9 and Table 1 for one network under one reading."""
     layers = tuple(paper_layer(f"{name}.{i}", x, reading, limited, board) for i, x in enumerate(NETWORKS[name], 1))
     found = tighten(PaperProblem(layers, shared_budget=False))
@@ -190,7 +190,7 @@ def _energy(name: str, kind: str, board: Platform) -> dict[str, Any]:
 
     The paper takes Table 1's gains for those of energy where power is constant, and says nothing of them where it is not.
     """
-    layers = tuple(paper_layer(f"{name}.{i}", x, Reading.STREAMING, False, board, kind) for i, x in enumerate(NETWORKS[name], 1))
+    layers = tuple(paper_layer(f"{name}.{i}", x, FpgaTime.STREAMING, False, board, kind) for i, x in enumerate(NETWORKS[name], 1))
     found = tighten(PaperProblem(layers, shared_budget=False))
     rows = [_layer_row(x, s) for x, s in zip(layers, found.answer.shares, strict=True)]
     gains = [r["seconds"]["cpu"] / r["seconds"]["paid"] for r in rows]

@@ -25,7 +25,7 @@ MODELS = {"cpu": "tx2-cpu", "gpu": "tx2-gpu", "fpga": "c10gx"}
 POWER_SHARES = np.array([1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0])
 
 
-class Reading(StrEnum):
+class FpgaTime(StrEnum):
     """How long the FPGA takes."""
 
     SERIAL = "serial"
@@ -74,9 +74,9 @@ def by_filters(model: str, layer: Convolution) -> Terms:
     return tuple((scale * c * layer.filters**e, float(e)) for e, c in enumerate(found.coefficients[3]) if c > 0)
 
 
-def seconds_of(layer: Convolution, device: str, reading: Reading, board: Platform) -> Terms:
+def seconds_of(layer: Convolution, device: str, reading: FpgaTime, board: Platform) -> Terms:
     """Time of a share of the filters."""
-    if device != "fpga" or reading is Reading.SERIAL:
+    if device != "fpga" or reading is FpgaTime.SERIAL:
         return by_filters(f"{MODELS[device]}-latency", layer)
     clock_hz = board.device("fpga").clock_hz
     assert clock_hz is not None
@@ -94,7 +94,7 @@ def link_seconds(layer: Convolution, board: Platform) -> Terms:
     return ((link.latency_s, 0.0), (layer.side**2 * layer.channels / link.bandwidth_bytes_per_s, 1.0))
 
 
-def paper_layer(name: str, layer: Convolution, reading: Reading, limited: bool, board: Platform,
+def paper_layer(name: str, layer: Convolution, reading: FpgaTime, limited: bool, board: Platform,
                 energy: str | None = None) -> PaperLayer:
     """A layer for the paper's method.
 

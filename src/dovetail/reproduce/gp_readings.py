@@ -13,12 +13,12 @@ from typing import Any
 from dovetail.partition.geometric.paper import PaperLayer, PaperProblem, Terms, tighten
 from dovetail.partition.geometric.rounding import whole_units
 from dovetail.platform.device import Platform
-from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Reading, paper_layer
+from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, FpgaTime, paper_layer
 
 PAIR = ("gpu", "fpga")
 POINTS = {"first": ("fpga", 61), "last": ("gpu", 352)}
 """Layer of ResNet18 to the device and the filters that Sec. 5.2 prints for it."""
-SOUGHT = {"first": (PAIR, Reading.STREAMING, False, "gpu"), "last": (DEVICES, Reading.SERIAL, True, "cpu")}
+SOUGHT = {"first": (PAIR, FpgaTime.STREAMING, False, "gpu"), "last": (DEVICES, FpgaTime.SERIAL, True, "cpu")}
 """The reading nearest to each point, and the device whose time is changed until the point is met."""
 HALVINGS = 9
 
@@ -27,7 +27,7 @@ def readings(board: Platform) -> list[dict[str, Any]]:
     """Filters at both points under every reading."""
     found = []
     for devices in (DEVICES, PAIR):
-        for reading in Reading:
+        for reading in FpgaTime:
             for limited in (False, True):
                 filters = {name: _filters(_layer(name, reading, limited, board, devices)) for name in POINTS}
                 found.append({"devices": list(devices), "fpga": reading.value, "area_limited": limited,
@@ -52,7 +52,7 @@ def needed(board: Platform) -> dict[str, Any]:
     return found
 
 
-def _layer(name: str, reading: Reading, limited: bool, board: Platform, devices: tuple[str, ...]) -> PaperLayer:
+def _layer(name: str, reading: FpgaTime, limited: bool, board: Platform, devices: tuple[str, ...]) -> PaperLayer:
     layers = NETWORKS["ResNet18"]
     layer = paper_layer(name, layers[0] if name == "first" else layers[-1], reading, limited, board)
     kept = tuple(d for d in layer.devices if d in devices)

@@ -49,7 +49,7 @@ class Printed:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PaperBlock:
     """One building block, the part of its nodes (by ending) the authors give to the FPGA, and how it runs."""
 
     name: str
@@ -63,21 +63,21 @@ class Block:
 
 _SHUFFLE = Printed(1.39, 1.35, "abstract: 25 % less energy, 21 % less latency; text: 25 % faster, 21 % less energy")
 BLOCKS = (
-    Block("Fire", modules.fire_block, ("_expand3x3",), True, "expand 3x3 on the FPGA beside expand 1x1 on the GPU",
+    PaperBlock("Fire", modules.fire_block, ("_expand3x3",), True, "expand 3x3 on the FPGA beside expand 1x1 on the GPU",
           Printed(1.34, 1.01, "abstract: 21 % to 28 % less energy, same latency; text: up to 28 % less energy, which is 1.39x"),
           "In our GPU model the 3x3 expansion is the longest part of the block, so the block gets shorter without it, where the "
           "paper finds the 1x1 expansion alone to take as long; at the authors' 11 ALM per weight its 9,216 weights do not fit."),
-    Block("Bottleneck 0.5x", modules.bottleneck, (".expand.conv", ".project.conv"), False,
+    PaperBlock("Bottleneck 0.5x", modules.bottleneck, (".expand.conv", ".project.conv"), False,
           "both 1x1 convolutions on the FPGA, depthwise on the GPU, one after the other",
           Printed(1.55, 1.26, "abstract: 12 % to 30 % less energy, 4 % to 26 % less latency, up to 1.43x and 1.35x; text: 23 % "
                   "and 30 %"),
           "96 channels cross the link twice per block, at the 1.6 GB/s that was measured and not the 2.5 GB/s the paper reckons "
           "with, which is above the line rate of PCIe gen2 x4, so time falls less than energy does."),
-    Block("Shuffle reduction 0.5x", modules.shuffle_reduction, (".branch1.depthwise.conv", ".branch1.pointwise.conv"), True,
+    PaperBlock("Shuffle reduction 0.5x", modules.shuffle_reduction, (".branch1.depthwise.conv", ".branch1.pointwise.conv"), True,
           "the short branch on the FPGA beside the other on the GPU", _SHUFFLE,
           "The GPU keeps the longer branch and the FPGA's idle power is charged for all of its time, so energy falls less than "
           "time does; the paper prints one figure for both kinds of unit."),
-    Block("Shuffle basic 0.5x", modules.shuffle_basic, (".pointwise1.conv", ".pointwise2.conv"), False,
+    PaperBlock("Shuffle basic 0.5x", modules.shuffle_basic, (".pointwise1.conv", ".pointwise2.conv"), False,
           "both 1x1 convolutions on the FPGA, depthwise on the GPU, one after the other", _SHUFFLE,
           "Two round trips over the link take back most of the time that two convolutions leave the GPU, but not the energy; "
           "the paper prints one figure for both kinds of unit."),
@@ -100,7 +100,7 @@ class Figures:
         return {"latency": self.latency_s, "energy": self.energy_j, "fits": not self.violations, "times": self.times.value}
 
 
-def hand_partition(block: Block, graph: Graph) -> Assignment:
+def hand_partition(block: PaperBlock, graph: Graph) -> Assignment:
     """The authors' assignment: some nodes on the FPGA, all others on the GPU."""
     return {n.name: whole_on("fpga" if n.name.endswith(block.on_fpga) else "gpu") for n in graph.nodes}
 
@@ -141,7 +141,7 @@ def reproduce(models: ModelSet = ModelSet.PLANNING, progress: Progress = lambda 
     return {"paper": "heterogeneity-2021", "board": BOARD, "models": models.value, "blocks": found}
 
 
-def _row(block: Block, side: int, board: Platform, gpu_board: Platform) -> dict[str, Any]:
+def _row(block: PaperBlock, side: int, board: Platform, gpu_board: Platform) -> dict[str, Any]:
     graph = block.graph(side)
     alone = judge(graph, gpu_board, {n.name: whole_on("gpu") for n in graph.nodes}, False)
     hand = judge(graph, board, hand_partition(block, graph), block.parallel)

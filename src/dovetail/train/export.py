@@ -35,7 +35,7 @@ from dovetail.ir import (
     Window,
 )
 from dovetail.numerics.lq import PRODUCT_BITS, Learned, boundaries_of, coded_node, ranked, threshold_node
-from dovetail.train.networks import Block, Chain, Layer, Residual, Rising
+from dovetail.train.networks import Chain, Residual, ResidualBlock, Rising, TrainedLayer
 from dovetail.train.quantizers import ByteActivation, ByteWeight
 
 IMAGE = Scheme(8, False, (-8,))
@@ -45,7 +45,7 @@ HEADROOM = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TrainedTensor:
     """What a layer's input means: codes over a basis, or plain integers (`bits` 0) over one scale up to `reach`."""
 
     tensor: str
@@ -79,14 +79,14 @@ class _Exporter:
         """Sixteen bits that hold values up to `largest` with room to spare."""
         return Scheme(16, signed, (ceil(log2(max(largest, 1e-6) * HEADROOM)) - (15 if signed else 16),))
 
-    def layer(self, name: str, layer: Any, source: Reading, scheme: Scheme | None, clamp: bool = False) -> Reading:
+    def layer(self, name: str, layer: Any, source: TrainedTensor, scheme: Scheme | None, clamp: bool = False) -> TrainedTensor:
         """A layer and its pool; `scheme` is that of its output where it has no quantizer of its own."""
         body = _body(layer)
         if not layer.kernel and len(self.tensors[source.tensor].shape) == 4:
             shape = self.tensors[source.tensor].shape
             flat = self.plain(f"{name}_flatten", Reshape((shape[0], int(np.prod(shape[1:])))), (source.tensor,),
                               self.tensors[source.tensor].scheme)
-            source = Reading(flat, source.bits, source.basis, source.reach)
+            source = TrainedTensor(flat, source.bits, source.basis, source.reach)
         result = self._floats(name, layer, body, source, clamp) if self.floating \
             else self._coded(name, layer, body, source, scheme)
         if layer.pool is None:
@@ -94,18 +94,18 @@ class _Exporter:
         size, stride = layer.pool
         pooled = self.plain(f"{name}_pool", MaxPool(Window((size, size), (stride, stride))), (result.tensor,),
                             self.tensors[result.tensor].scheme)
-        return Reading(pooled, result.bits, result.basis, result.reach)
+        return TrainedTensor(pooled, result.bits, result.basis, result.reach)
 
-    def _floats(self, name: str, layer: Any, body: Conv | Gemm, source: Reading, clamp: bool) -> Reading:
+    def _floats(self, name: str, layer: Any, body: Conv | Gemm, source: TrainedTensor, clamp: bool) -> TrainedTensor:
         gain, offset = _affine(layer)
         weight = _array(layer.weight) * gain.reshape(-1, *[1] * (layer.weight.ndim - 1))
         own = (Constant(f"{name}_weight", weight.astype(np.float32)), Constant(f"{name}_bias", offset.astype(np.float32)))
         limit = RELU if clamp or layer.activation is not None else None
         op = type(body)(**{**{f: getattr(body, f) for f in body.__dataclass_fields__}, "clamp": limit})
         node = Node(name, op, (source.tensor,), tuple(c.name for c in own), f"{name}_out")
-        return Reading(self.add(node, own, None), 0, np.ones(1))
+        return TrainedTensor(self.add(node, own, None), 0, np.ones(1))
 
-    def _coded(self, name: str, layer: Any, body: Conv | Gemm, source: Reading, scheme: Scheme | None) -> Reading:
+    def _coded(self, name: str, layer: Any, body: Conv | Gemm, source: TrainedTensor, scheme: Scheme | None) -> TrainedTensor:
         weights, bits, basis = _weights(layer)
         learned = Learned(body, weights, bits, basis, source.bits, source.basis, *_affine(layer))
         activation = layer.activation
@@ -114,12 +114,12 @@ class _Exporter:
                 scheme = Scheme(8, False, (int(activation.exponent()),))
             assert scheme is not None
             node, own = coded_node(name, learned, source.tensor, f"{name}_out", None, source.reach, self.product_bits)
-            return Reading(self.add(node, own, scheme), 0, np.asarray([scheme.scale]), scheme.hi)
+            return TrainedTensor(self.add(node, own, scheme), 0, np.asarray([scheme.scale]), scheme.hi)
         input_basis, boundaries = _quantizer(activation)
         node, own = coded_node(name, learned, source.tensor, f"{name}_out", boundaries, source.reach, self.product_bits)
-        return Reading(self.add(node, own, Scheme(activation.bits, False, (0,))), activation.bits, input_basis)
+        return TrainedTensor(self.add(node, own, Scheme(activation.bits, False, (0,))), activation.bits, input_basis)
 
-    def chain(self, network: Any, image: Reading) -> str:
+    def chain(self, network: Any, image: TrainedTensor) -> str:
         source = image
         for i, layer in enumerate(network.layers):
             source = self.layer(f"layer{i + 1}", layer, source, self.logits(layer) if layer.activation is None else None)
@@ -128,9 +128,9 @@ class _Exporter:
     def logits(self, layer: Any) -> Scheme | None:
         return None if self.floating else self.fixed(self.largest[id(layer)], True)
 
-    def residual(self, network: Any, image: Reading) -> str:
+    def residual(self, network: Any, image: TrainedTensor) -> str:
         """One scheme for all residual sums, so that additions only add."""
-        sums = [self.largest[id(m)] for m in network.modules() if isinstance(m, Block) or m is network.first
+        sums = [self.largest[id(m)] for m in network.modules() if isinstance(m, ResidualBlock) or m is network.first
                 or any(m is b.second for b in network.blocks)]
         wide = None if self.floating else self.fixed(max(sums), False)
         signed = None if self.floating else self.fixed(max(sums), True)
@@ -138,27 +138,28 @@ class _Exporter:
         for i, block in enumerate(network.blocks):
             stream = self._block(f"block{i + 1}", block, stream, wide, signed)
         mean = self.plain("average", GlobalAvgPool(), (stream.tensor,), wide)
-        return self.layer("last", network.last, Reading(mean, 0, stream.basis, stream.reach), self.logits(network.last)).tensor
+        averaged = TrainedTensor(mean, 0, stream.basis, stream.reach)
+        return self.layer("last", network.last, averaged, self.logits(network.last)).tensor
 
-    def _block(self, name: str, block: Any, stream: Reading, wide: Scheme | None, signed: Scheme | None) -> Reading:
+    def _block(self, name: str, block: Any, stream: TrainedTensor, wide: Scheme | None, signed: Scheme | None) -> TrainedTensor:
         inner = self.layer(f"{name}_first", block.first, self._entry(name, block, stream, wide), None)
         branch = self.layer(f"{name}_second", block.second, inner, signed)
         shortcut = self._shortcut(name, block, stream.tensor, wide)
         total = self.plain(f"{name}_add", Add(RELU), (branch.tensor, shortcut), wide)
-        return Reading(total, 0, stream.basis, stream.reach)
+        return TrainedTensor(total, 0, stream.basis, stream.reach)
 
-    def _entry(self, name: str, block: Any, stream: Reading, wide: Scheme | None) -> Reading:
+    def _entry(self, name: str, block: Any, stream: TrainedTensor, wide: Scheme | None) -> TrainedTensor:
         if wide is None:
             return stream
         activation = block.entry.activation
         if isinstance(activation, ByteActivation):
             scheme = Scheme(8, False, (int(activation.exponent()),))
             stored = self.plain(f"{name}_entry", Clip(), (stream.tensor,), scheme)
-            return Reading(stored, 0, np.asarray([scheme.scale]), scheme.hi)
+            return TrainedTensor(stored, 0, np.asarray([scheme.scale]), scheme.hi)
         basis, boundaries = _quantizer(activation)
         gain, offset = _normed(block.entry.norm)
         node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, boundaries, gain, offset)
-        return Reading(self.add(node, (steps,), Scheme(activation.bits, False, (0,))), activation.bits, basis)
+        return TrainedTensor(self.add(node, (steps,), Scheme(activation.bits, False, (0,))), activation.bits, basis)
 
     def _shortcut(self, name: str, block: Any, tensor: str, wide: Scheme | None) -> str:
         stride, grow = block.shortcut.stride, block.shortcut.grow
@@ -226,7 +227,7 @@ def largest_outputs(network: Any, images: Array) -> dict[int, float]:
     def note(module: Any, _: Any, output: Any) -> None:
         found[id(module)] = float(output.abs().max())
 
-    watched = [m.register_forward_hook(note) for m in network.modules() if isinstance(m, Layer | Block)]
+    watched = [m.register_forward_hook(note) for m in network.modules() if isinstance(m, TrainedLayer | ResidualBlock)]
     device = next(network.parameters()).device
     network.eval()
     network(torch.as_tensor(images.copy(), device=device).float() / 256)
@@ -238,9 +239,9 @@ def largest_outputs(network: Any, images: Array) -> dict[int, float]:
 def to_graph(network: Any, images: Array, name: str = "network", product_bits: int = PRODUCT_BITS) -> Graph:
     """The graph of a trained network; `images` (bytes) show how large its fixed-point tensors become."""
     assert isinstance(network, Chain | Residual), "chains and residual networks are exported"
-    floating = all(isinstance(m.quantizer, nn.Identity) for m in network.modules() if isinstance(m, Layer))
+    floating = all(isinstance(m.quantizer, nn.Identity) for m in network.modules() if isinstance(m, TrainedLayer))
     exporter = _Exporter(largest_outputs(network, images), product_bits, floating)
     exporter.tensors["image"] = Tensor("image", (1, *network.shape), None if floating else IMAGE)
-    image = Reading("image", 0, np.asarray([IMAGE.scale]), IMAGE.hi)
+    image = TrainedTensor("image", 0, np.asarray([IMAGE.scale]), IMAGE.hi)
     last = exporter.chain(network, image) if isinstance(network, Chain) else exporter.residual(network, image)
     return Graph(name, ("image",), (last,), tuple(exporter.nodes), exporter.tensors, {c.name: c for c in exporter.constants})

@@ -151,7 +151,7 @@ class Tuned(nn.Module):
         return gain, bias - mean * gain
 
 
-class Imported(nn.Module):
+class ImportedNetwork(nn.Module):
     """The graph of a file; images come as bytes over 256, which `mean` and `deviation` by channel turn into what it reads."""
 
     def __init__(self, graph: Graph, precision: Precision, mean: tuple[float, ...] = (),
@@ -227,9 +227,9 @@ def _check(graph: Graph) -> None:
 
 
 def load_network(path: str | Path, precision: Precision, shape: tuple[int, int, int], classes: int, mean: str = "",
-                 deviation: str = "") -> Imported:
+                 deviation: str = "") -> ImportedNetwork:
     """The network of a float ONNX file, ready to train on images of a shape."""
-    network = Imported(read_onnx(path).graph, precision, *(_numbers(text) for text in (mean, deviation)))
+    network = ImportedNetwork(read_onnx(path).graph, precision, *(_numbers(text) for text in (mean, deviation)))
     if tuple(network.shape) != tuple(shape):
         raise UsageError(f"{path}: takes images of {list(network.shape)}, the data set's are {list(shape)}; they must agree")
     scores = int(np.prod(network.graph.shape(network.graph.outputs[0])[1:]))
@@ -250,7 +250,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 class _Trained(Menu):
     """A menu whose bases, codes and norms were learned."""
 
-    origin: Imported = field(kw_only=True)
+    origin: ImportedNetwork = field(kw_only=True)
 
     def is_plain(self, tensor: str, signed: bool) -> bool:
         return tensor not in self.origin.coded
@@ -270,7 +270,7 @@ class _Trained(Menu):
         return affine
 
 
-def to_graph(network: Imported, images: Array, name: str) -> Graph:
+def to_graph(network: ImportedNetwork, images: Array, name: str) -> Graph:
     """The trained network as a graph: floats where nothing was quantized, else exact integers of the chosen bits.
 
     `images` (bytes) show how large the tensors between layers become.
@@ -294,7 +294,7 @@ def to_graph(network: Imported, images: Array, name: str) -> Graph:
     return menu.graph(network.kinds)
 
 
-def as_read(network: Imported, images: Array) -> Array:
+def as_read(network: ImportedNetwork, images: Array) -> Array:
     """Bytes as the numbers that the file's input stands for."""
     mean, deviation = (v.detach().cpu().numpy() for v in (network.mean, network.deviation))
     values: Array = ((images.astype(np.float32) / 256 - mean) / deviation).astype(np.float32)

@@ -37,7 +37,7 @@ Heard = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class TrainingRecipe:
     """Everything that decides a run beside its data; two runs with equal recipes are the same experiment."""
 
     network: str
@@ -93,7 +93,7 @@ class Recipe:
 class Descent:
     """Stochastic gradient descent with Nesterov's momentum; the rate is a tensor, so that a recorded step can follow it."""
 
-    def __init__(self, network: Any, recipe: Recipe, device: Any) -> None:
+    def __init__(self, network: Any, recipe: TrainingRecipe, device: Any) -> None:
         self.weights = [p for p in network.parameters() if p.requires_grad]
         self.decays = [recipe.decay if p.ndim > 1 else 0.0 for p in self.weights]
         self.speed = [torch.zeros_like(p) for p in self.weights]
@@ -113,7 +113,7 @@ class Descent:
 class Augmented:
     """Training images on the device; every epoch they are shuffled, shifted and mirrored at once, as bytes."""
 
-    def __init__(self, images: Images, recipe: Recipe, device: Any) -> None:
+    def __init__(self, images: Images, recipe: TrainingRecipe, device: Any) -> None:
         self.recipe, self.device = recipe, device
         p = recipe.pad
         self.padded = functional.pad(torch.as_tensor(images.train_images.copy(), device=device), (p, p, p, p))
@@ -153,7 +153,8 @@ def distance(answer: Tensor, known: Tensor, temperature: float) -> Tensor:
 class Stepper:
     """One training step; on a GPU it is recorded once and replayed, which saves a thousand launches."""
 
-    def __init__(self, network: Any, teacher: Any, recipe: Recipe, device: Any, shape: tuple[int, ...], record: bool) -> None:
+    def __init__(self, network: Any, teacher: Any, recipe: TrainingRecipe, device: Any, shape: tuple[int, ...],
+                 record: bool) -> None:
         self.network, self.teacher, self.recipe, self.device = network, teacher, recipe, device
         self.descent = Descent(network, recipe, device)
         self.images = torch.zeros(shape, dtype=torch.uint8, device=device)
@@ -247,7 +248,7 @@ def take_weights(network: Any, path: str, device: Any) -> int:
     return len(shared)
 
 
-def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, device: Any, say: Heard,
+def train(recipe: TrainingRecipe, precision: Precision, images: Images, folder: Path, device: Any, say: Heard,
           every: int = 10, record: bool = True) -> tuple[Any, list[dict[str, float]]]:
     """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch."""
     torch.manual_seed(recipe.seed)
@@ -282,14 +283,14 @@ def train(recipe: Recipe, precision: Precision, images: Images, folder: Path, de
     return network, seen
 
 
-def network_of(recipe: Recipe, name: str, precision: Precision, images: Images) -> Any:
+def network_of(recipe: TrainingRecipe, name: str, precision: Precision, images: Images) -> Any:
     """An untrained network by its name, or that of a float ONNX file."""
     if name.endswith(".onnx"):
         return load_network(name, precision, images.shape, images.classes, recipe.mean, recipe.deviation)
     return build(name, precision, images.shape, images.classes, recipe.width)
 
 
-def _teacher(recipe: Recipe, images: Images, device: Any) -> Any:
+def _teacher(recipe: TrainingRecipe, images: Images, device: Any) -> Any:
     if not recipe.teacher:
         return None
     if recipe.teacher.endswith(".onnx"):
@@ -305,7 +306,7 @@ def _teacher(recipe: Recipe, images: Images, device: Any) -> Any:
     return teacher.to(device, memory_format=torch.channels_last).eval()
 
 
-def _resume(recipe: Recipe, path: Path, network: Any, descent: Descent, device: Any,
+def _resume(recipe: TrainingRecipe, path: Path, network: Any, descent: Descent, device: Any,
             say: Heard) -> tuple[int, list[dict[str, float]]]:
     if not path.is_file():
         return 0, []

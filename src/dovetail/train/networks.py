@@ -70,7 +70,7 @@ def activation_of(precision: Precision) -> Any:
     return (LearnedActivation if precision.method == "lq" else UniformActivation)(precision.activations)
 
 
-class Layer(nn.Module):
+class TrainedLayer(nn.Module):
     """A convolution (or, without a kernel, a matrix product), BatchNorm or bias, then activation and pool where there are any."""
 
     def __init__(self, precision: Precision, channels: int, filters: int, kernel: int = 0, stride: int = 1, pad: int = 0,
@@ -109,7 +109,7 @@ class Layer(nn.Module):
 class Chain(nn.Module):
     """Layer after layer; maps are flattened before the first matrix product."""
 
-    def __init__(self, layers: list[Layer], shape: tuple[int, int, int]) -> None:
+    def __init__(self, layers: list[TrainedLayer], shape: tuple[int, int, int]) -> None:
         super().__init__()
         self.layers, self.shape = nn.ModuleList(layers), shape
 
@@ -140,7 +140,7 @@ class Rising(nn.BatchNorm2d):
                                      self.momentum, self.eps)
 
 
-class Entry(nn.Module):
+class BlockEntry(nn.Module):
     """Where a block reads the residual sums: normalised by channel, then quantized.
 
     Without the norm one basis would have to serve channels that have grown apart by addition after addition; bytes are wide
@@ -170,18 +170,18 @@ class Entry(nn.Module):
         return self.activation(u if self.norm is None else self.norm(u))
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two layers beside a shortcut of full precision; only what the layers read is quantized."""
 
     def __init__(self, precision: Precision, channels: int, filters: int, stride: int) -> None:
         super().__init__()
-        self.entry = nn.Identity() if precision.floating else Entry(precision, channels)
-        self.first = Layer(precision, channels, filters, 3, stride, 1)
-        self.second = Layer(precision, filters, filters, 3, 1, 1, activated=False)
+        self.entry = nn.Identity() if precision.floating else BlockEntry(precision, channels)
+        self.first = TrainedLayer(precision, channels, filters, 3, stride, 1)
+        self.second = TrainedLayer(precision, filters, filters, 3, 1, 1, activated=False)
         self.shortcut = Shortcut(stride, filters - channels)
 
     def forward(self, u: Tensor) -> Tensor:
-        if self.training and isinstance(self.entry, Entry) and not self.entry.ready:
+        if self.training and isinstance(self.entry, BlockEntry) and not self.entry.ready:
             self.entry.begin(u, self.first.weight)
         return functional.relu(self.second(self.first(self.entry(u))) + self.shortcut(u))
 
@@ -192,15 +192,15 @@ class Residual(nn.Module):
     def __init__(self, precision: Precision, depth: int, width: int, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
         self.shape = shape
-        self.first = Layer(precision, shape[0], width, 3, 1, 1, activated=False, end=True)
+        self.first = TrainedLayer(precision, shape[0], width, 3, 1, 1, activated=False, end=True)
         blocks, channels = [], width
         for stage in range(3):
             for index in range(depth):
                 filters = width << stage
-                blocks.append(Block(precision, channels, filters, 2 if stage and not index else 1))
+                blocks.append(ResidualBlock(precision, channels, filters, 2 if stage and not index else 1))
                 channels = filters
         self.blocks = nn.ModuleList(blocks)
-        self.last = Layer(precision, channels, classes, activated=False, end=True, norm=False)
+        self.last = TrainedLayer(precision, channels, classes, activated=False, end=True, norm=False)
 
     def forward(self, x: Tensor) -> Tensor:
         u = functional.relu(self.first(x))
@@ -214,10 +214,10 @@ def vgg_small(precision: Precision, shape: tuple[int, int, int], classes: int, w
     layers, channels = [], shape[0]
     for index in range(6):
         filters = width << (index // 2)
-        layers.append(Layer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
+        layers.append(TrainedLayer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
         channels = filters
     size = (shape[1] // 8) * (shape[2] // 8)
-    return Chain([*layers, Layer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
+    return Chain([*layers, TrainedLayer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
 
 
 def alexnet(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 96) -> Chain:
@@ -232,14 +232,14 @@ def alexnet(precision: Precision, shape: tuple[int, int, int], classes: int, wid
 
     features = w * 8 // 3 * reduced(shape[1]) * reduced(shape[2])
     return Chain([
-        Layer(precision, shape[0], w, 11, 4, 0, pool=pool, end=True),
-        Layer(precision, w, w * 8 // 3, 5, 1, 2, pool=pool),
-        Layer(precision, w * 8 // 3, w * 4, 3, 1, 1),
-        Layer(precision, w * 4, w * 4, 3, 1, 1),
-        Layer(precision, w * 4, w * 8 // 3, 3, 1, 1, pool=pool),
-        Layer(precision, features, w * 128 // 3),
-        Layer(precision, w * 128 // 3, w * 128 // 3),
-        Layer(precision, w * 128 // 3, classes, activated=False, end=True, norm=False)], shape)
+        TrainedLayer(precision, shape[0], w, 11, 4, 0, pool=pool, end=True),
+        TrainedLayer(precision, w, w * 8 // 3, 5, 1, 2, pool=pool),
+        TrainedLayer(precision, w * 8 // 3, w * 4, 3, 1, 1),
+        TrainedLayer(precision, w * 4, w * 4, 3, 1, 1),
+        TrainedLayer(precision, w * 4, w * 8 // 3, 3, 1, 1, pool=pool),
+        TrainedLayer(precision, features, w * 128 // 3),
+        TrainedLayer(precision, w * 128 // 3, w * 128 // 3),
+        TrainedLayer(precision, w * 128 // 3, classes, activated=False, end=True, norm=False)], shape)
 
 
 def small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Chain:
@@ -247,10 +247,10 @@ def small(precision: Precision, shape: tuple[int, int, int], classes: int, width
     layers, channels = [], shape[0]
     for index in range(4):
         filters = width << (index // 2)
-        layers.append(Layer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
+        layers.append(TrainedLayer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
         channels = filters
     size = (shape[1] // 4) * (shape[2] // 4)
-    return Chain([*layers, Layer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
+    return Chain([*layers, TrainedLayer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
 
 
 def resnet20(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Residual:

@@ -99,7 +99,7 @@ def ranks(x: Tensor, levels: Tensor) -> Tensor:
     return torch.bucketize(x, (levels[1:] + levels[:-1]) / 2, out_int32=True, right=True)
 
 
-class Learned(nn.Module):
+class LearnedBasis(nn.Module):
     """A basis that starts from the first values it sees: levels that nothing falls on would never move.
 
     `seen` has an entry per bit, so that weights taken from a run of other bits do not count as a start.
@@ -137,7 +137,7 @@ class Learned(nn.Module):
         """What the least value of the basis starts as, of a quartile of the values."""
 
 
-class LearnedActivation(Learned):
+class LearnedActivation(LearnedBasis):
     """ReLU and a learned quantizer of `bits` bits: the nearest sum of a subset of the basis."""
 
     def __init__(self, bits: int) -> None:
@@ -182,7 +182,7 @@ class LearnedActivation(Learned):
         self.basis.copy_(torch.sort(self.moved(best))[0].clamp(min=SMALLEST))
 
 
-class LearnedWeight(Learned):
+class LearnedWeight(LearnedBasis):
     """A learned quantizer of `bits` bits per filter: the nearest sum of ± the filter's basis."""
 
     def __init__(self, bits: int, filters: int, fan: int) -> None:
@@ -308,5 +308,5 @@ class ByteActivation(nn.Module):
 def learn_every(network: Any, steps: int) -> None:
     """Let every learned basis of a network be updated once in so many steps, or (0) be held."""
     for module in network.modules():
-        if isinstance(module, Learned):
+        if isinstance(module, LearnedBasis):
             module.learns_every = steps

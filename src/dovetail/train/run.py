@@ -24,7 +24,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.train import imported
 from dovetail.train.data import Bytes, Images, load_images
 from dovetail.train.export import to_graph
-from dovetail.train.loop import CHECKPOINT, Heard, Recipe, accuracy, save, train
+from dovetail.train.loop import CHECKPOINT, Heard, TrainingRecipe, accuracy, save, train
 from dovetail.train.networks import precision_of
 from dovetail.words import counted
 
@@ -59,7 +59,8 @@ def _computing() -> Callable[[Graph, dict[str, Array]], dict[str, Array]]:
 
 def exported(network: Any, images: Bytes, name: str) -> Graph:
     """A trained network as a graph, of whichever kind it is."""
-    return imported.to_graph(network, images, name) if isinstance(network, imported.Imported) else to_graph(network, images, name)
+    write = imported.to_graph if isinstance(network, imported.ImportedNetwork) else to_graph
+    return write(network, images, name)
 
 
 def machine_facts(device: Any) -> dict[str, str]:
@@ -69,7 +70,7 @@ def machine_facts(device: Any) -> dict[str, str]:
     return {"device": name, "torch": torch.__version__, "python": python_version(), "numpy": np.__version__}
 
 
-def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device: str = "auto", every: int = 10,
+def run(recipe: TrainingRecipe, data: str | Path, folder: str | Path, say: Heard, device: str = "auto", every: int = 10,
         integer_images: int | None = 1000, command: Sequence[str] | None = None, record: bool = True) -> dict[str, Any]:
     """Train, export, evaluate; `result.json` of the folder. A folder that has one is not trained again.
 
@@ -104,7 +105,7 @@ def run(recipe: Recipe, data: str | Path, folder: str | Path, say: Heard, device
 
 def _reader(graph: Graph, network: Any) -> Callable[[Bytes], Array]:
     """How a graph's input is made of bytes: as they are, or as the nearest of its own integers."""
-    if not isinstance(network, imported.Imported):
+    if not isinstance(network, imported.ImportedNetwork):
         return lambda x: x
     scheme = graph.tensors[graph.inputs[0]].scheme
     assert scheme is not None

@@ -16,10 +16,10 @@ def train_command(options: argparse.Namespace) -> int:
     """Run `dovetail train`."""
     if find_spec("torch") is None:
         raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail[train]'")
-    from dovetail.train.loop import CHECKPOINT, Recipe
+    from dovetail.train.loop import CHECKPOINT, TrainingRecipe
     from dovetail.train.run import run
     _check_used(options)
-    recipe = Recipe(options.network, options.bits, options.method or "lq", 8 if options.ends is None else options.ends,
+    recipe = TrainingRecipe(options.network, options.bits, options.method or "lq", 8 if options.ends is None else options.ends,
                     options.epochs, options.batch, options.rate,
                     decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
                     flip=not options.no_flip, seed=options.seed, width=options.width, start=options.start,
