@@ -44,8 +44,9 @@ demo: $(VENV)/.ready
 	$(BIN)/python $(FASHION)/accuracy.py $(DEMO) --images $(FASHION)/test_images.npz
 	@echo "open $(DEMO)/report.html in a browser, $(DEMO)/trace.json at ui.perfetto.dev"
 
-# Long files first, in two processes; `--record-durations` writes anew how long each takes.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+# Long files first, in two processes; `make test RECORD=--record-durations` writes anew how long each takes.
+RECORD ?=
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q $(RECORD)
 
 test: $(VENV)/.ready-dev
 	$(PYTEST) --tier quick

@@ -1,15 +1,21 @@
-"""Shared options: golden files are compared, or rewritten with `--update-golden`; laws are checked without a clock.
+"""Tiers of tests, their durations, golden files, and laws that are checked without a clock.
 
-Tests marked `deep` take a minute or more; `make deep` runs them alone (`--deep FILE`), and continues where it was stopped.
+The quick tier (`--tier quick`) has no test of Verilator, Yosys, Chromium or of more than a few seconds; the slow tier has the
+others, each marked with its reason. Without `--tier` both run. Tests marked `deep` take a minute or more; `make deep` runs them
+alone (`--deep FILE`), and continues where it was stopped.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,25 +27,139 @@ settings.register_profile("dovetail", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, derandomize=False, database=None, print_blob=True)
 settings.load_profile("dovetail")
 
+SLOW = {
+    "verilator": "compiles or runs a simulator",
+    "yosys": "synthesizes",
+    "chromium": "opens a page in a browser",
+    "slow(reason)": "takes more than a few seconds",
+}
+"""Markers of the slow tier."""
+SLOW_FOLDERS = {
+    "gpu": "kernels run in Triton's interpreter, or are compiled",
+    "partition": "networks are planned, and plans compared with enumeration",
+    "reproduce": "the papers' networks are planned",
+    "runtime": "builds are compiled, simulated and run",
+    "train": "networks are trained with PyTorch",
+}
+"""Folders in the slow tier, with the reason; of them, what is marked `quick` is in the quick tier."""
+REFUSED = {"verilator": ("DOVETAIL_VERILATOR", "CXX"), "yosys": ("DOVETAIL_YOSYS",), "chromium": ("DOVETAIL_CHROMIUM",)}
+"""Variables that name a tool; in the quick tier they name no file, so that whoever looks for the tool fails."""
+QUICK_TEST_S = 10.0
+"""Processor time of a test in the quick tier, at most. Chosen: three times what the longest takes."""
+CORES = 2
+"""Cores that durations are told for: those of the machine that checks commits."""
+DURATIONS = Path(__file__).with_name("durations.json")
+"""Processor seconds by tier and file; written by `--record-durations`."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what the code prints now")
     parser.addoption("--deep", type=Path, metavar="FILE", help="run the long tests alone, less those that FILE says passed")
+    parser.addoption("--tier", choices=("quick", "slow"), help="run the tests of one tier; both unless told")
+    parser.addoption("--record-durations", action="store_true", help=f"write processor times of files to {DURATIONS.name}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "deep(why): takes a minute or more; run by make deep")
+    config.addinivalue_line("markers", "deep(reason): takes a minute or more; run by make deep")
+    for marker, meaning in SLOW.items():
+        config.addinivalue_line("markers", f"{marker}: {meaning}; not in make quick")
+    config.addinivalue_line("markers", f"quick: in make quick, though in one of the folders {', '.join(SLOW_FOLDERS)}")
+    if config.getoption("--tier") == "quick":
+        for marker, variables in REFUSED.items():
+            os.environ.update(dict.fromkeys(variables, f"none-in-the-quick-tier:-mark-the-test-{marker}"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    record = config.getoption("--deep")
+    """Choose the tests of the tier, and begin with the files that take longest."""
+    record, tier = config.getoption("--deep"), config.getoption("--tier")
     done = set() if record is None else set(_deep_record(record)["passed"])
-    wanted = [i for i in items if (i.get_closest_marker("deep") is None) == (record is None) and i.nodeid not in done]
-    config.hook.pytest_deselected(items=[i for i in items if i not in wanted])
-    items[:] = wanted
+    wanted = [i for i in items if (_tier(i) == "deep") == (record is not None) and i.nodeid not in done
+              and tier in (None, _tier(i))]
+    kept = set(wanted)
+    config.hook.pytest_deselected(items=[i for i in items if i not in kept])
+    known = _durations()
+    lasting = {file: sum(files.get(file, 0.0) for files in known.values()) for file in {_file(i.nodeid) for i in wanted}}
+    items[:] = sorted(wanted, key=lambda item: -lasting[_file(item.nodeid)])
+
+
+def _tier(item: pytest.Item) -> str:
+    """Tier of a test by its markers; a slow or deep test says why."""
+    for name in ("deep", "slow"):
+        marker = item.get_closest_marker(name)
+        if marker is not None and not (len(marker.args) == 1 and isinstance(marker.args[0], str)):
+            raise pytest.UsageError(f'{item.nodeid}: marked {name} without a reason; write @pytest.mark.{name}("reason")')
+    names = {marker.name for marker in item.iter_markers()}
+    if "deep" in names or names & {marker.partition("(")[0] for marker in SLOW}:
+        return "deep" if "deep" in names else "slow"
+    return "slow" if item.path.parent.name in SLOW_FOLDERS and "quick" not in names else "quick"
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def _durations() -> dict[str, dict[str, float]]:
+    """Processor seconds by tier and file, as recorded."""
+    known = json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
+    return {tier: known.get(tier, {}) for tier in ("quick", "slow", "deep")}
+
+
+class _TooLong(BaseException):
+    """Not an Exception, so that neither code under test nor hypothesis takes it for one of theirs."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measure a test's processor time, its tools' included; in the quick tier end one that takes too long."""
+
+    item.stash[BEGAN] = _processor_s()
+    if item.config.getoption("--tier") == "quick":
+        signal.signal(signal.SIGPROF, _end)
+        signal.setitimer(signal.ITIMER_PROF, QUICK_TEST_S)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise _TooLong(f"more than {QUICK_TEST_S:g} s of processor time; make it smaller, or mark it slow with the reason")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """In the quick tier, refuse a test whose children took too long: the timer does not count them."""
+    result = yield
+    if item.config.getoption("--tier") == "quick" and _processor_s() - item.stash[BEGAN] > QUICK_TEST_S:
+        _end(signal.SIGPROF, None)
+    return result
+
+
+BEGAN = pytest.StashKey[float]()
+"""Processor time at which a test began."""
+
+
+def _processor_s() -> float:
+    """Processor time of this process and its ended children."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Tell the process that gathers results the tier and the processor time of a test."""
+    if call.when == "teardown":
+        item.user_properties += [("tier", _tier(item)), ("processor_s", _processor_s() - item.stash[BEGAN])]
+
+
+SPENT: dict[str, Counter[str]] = {}
+"""Processor seconds of this run by tier and file, in the process that gathers results."""
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "teardown":
+        told = dict(report.user_properties)
+        SPENT.setdefault(str(told["tier"]), Counter())[_file(report.nodeid)] += float(str(told["processor_s"]))
     if DEEP and report.when == "call" and report.passed:
         record = _deep_record(DEEP[0])
         record["passed"] = sorted({*record["passed"], report.nodeid})
@@ -52,9 +172,36 @@ DEEP: list[Path] = []
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    record = session.config.getoption("--deep")
-    if record is not None and not hasattr(session.config, "workerinput"):
+    """Say how long the tests will take."""
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    record, terminal = config.getoption("--deep"), config.pluginmanager.get_plugin("terminalreporter")
+    if record is not None:
         DEEP.append(record.absolute())
+    if terminal is not None and config.args == config.getini("testpaths"):
+        durations = _durations()
+        tiers = ("deep",) if record is not None else ("quick", "slow")
+        told = ", ".join(f"{sum(durations[tier].values()) / CORES / 60:.1f} min of {tier} tests" for tier in tiers)
+        there = {path.relative_to(config.rootpath).as_posix() for path in DURATIONS.parent.rglob("test_*.py")}
+        unknown = len(there.difference(*durations.values()))
+        also = f"; {unknown} of {len(there)} files are not measured" if unknown else ""
+        now = f"; now those of the {config.getoption('--tier')} tier" if config.getoption("--tier") else ""
+        terminal.write_line(f"about {told} on {CORES} idle cores (tests/{DURATIONS.name}{also}){now}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Record the durations of the files that ran; files that are gone are dropped."""
+    config = session.config
+    if hasattr(config, "workerinput") or not config.getoption("--record-durations"):
+        return
+    known = _durations()
+    for tier, files in SPENT.items():
+        known[tier] |= {file: round(spent, 1) for file, spent in files.items()}
+    kept = {tier: {file: spent for file, spent in sorted(files.items()) if (config.rootpath / file).exists()}
+            for tier, files in known.items()}
+    record = {"command": "pytest --record-durations", "unit": "processor seconds", **kept}
+    DURATIONS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _deep_record(path: Path) -> dict[str, Any]:

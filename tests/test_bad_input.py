@@ -21,6 +21,8 @@ from dovetail.cli import main
 from dovetail.errors import UsageError
 from dovetail.numerics.calibration import load_arrays
 
+pytestmark = pytest.mark.slow("starts a process for each case")
+
 SOURCE = str(Path(dovetail.__file__).parents[1])
 MODEL = str(Path(__file__).parents[1] / "examples" / "fashion" / "fashion.onnx")
 BOARD = Path(__file__).parents[1] / "src" / "dovetail" / "platform" / "boards" / "ecp5-85.toml"

@@ -26,6 +26,8 @@ from dovetail.runtime.build import load_build
 from dovetail.runtime.execute import run_stored, store
 from tests.report.report_browser import browse
 
+pytestmark = pytest.mark.verilator
+
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 MODEL = str(FASHION / "fashion.onnx")
 CALIBRATION = str(FASHION / "calibration.npz")

@@ -16,6 +16,8 @@ from dovetail.cli import main
 from dovetail.files import SCRATCH, replace_folder, replace_text, scratch_folder
 from dovetail.processes import Stopped, stopped_by_signals
 
+pytestmark = pytest.mark.slow("starts commands and stops them")
+
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 MODEL, CALIBRATION = str(FASHION / "fashion.onnx"), str(FASHION / "calibration.npz")
 COMPILER = """#!/bin/sh

@@ -56,6 +56,7 @@ def test_every_case_is_a_network_that_runs() -> None:
         assert np.unique(out).size > 10, case.name
 
 
+@pytest.mark.verilator
 def test_our_core_multiplies_in_simulation_and_a_wrong_matrix_is_noticed() -> None:
     matrix = gaussian((3, 4)).astype(np.int64)
     module, clocks, adders = our_core(matrix)

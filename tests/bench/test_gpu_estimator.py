@@ -115,6 +115,7 @@ def test_trees_grow_where_times_divide() -> None:
     assert scores[known[:, 1] > 0.2].min() > scores[known[:, 1] < -0.2].max()
 
 
+@pytest.mark.slow("matches committed times with kernels")
 def test_a_surface_read_back_is_the_one_that_was_fitted() -> None:
     calls = [call for call in tiled("mobilenet-v1", 1).values() if call.kernel == "deep"]
     timed = [(call, [(1e-6 * (1 + tile["BP"] / tile["BN"]), tile) for tile in call.configs]) for call in calls]
@@ -201,6 +202,7 @@ def test_places_are_judged_by_the_kernel_that_runs_there() -> None:
     assert found["layers_any_kernel"]["lost_mean"] == pytest.approx(2 / 3)  # conv is taken where deep takes half as long
 
 
+@pytest.mark.slow("matches committed times with kernels")
 def test_estimates_rank_tiles_nearly_as_time_does() -> None:
     found = judge(RECORD)
     assert found["tiles"] > 2000

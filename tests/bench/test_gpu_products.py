@@ -21,10 +21,12 @@ def every() -> list[gpu_products.Timed]:
     return timed()
 
 
+@pytest.mark.slow("reads the committed times of every tile")
 def test_what_comes_with_the_package_is_what_the_record_says(every: list[gpu_products.Timed]) -> None:
     assert written(fitted(every), json.loads(RECORD.read_text()), every) == WRITTEN.read_text()
 
 
+@pytest.mark.slow("reads the committed times of every tile")
 def test_shares_say_more_of_other_networks_than_a_full_rate(every: list[gpu_products.Timed]) -> None:
     found = judged_apart(every)
     assert found["held out"]["kernels"] > 100
@@ -33,6 +35,7 @@ def test_shares_say_more_of_other_networks_than_a_full_rate(every: list[gpu_prod
     assert found["held out"]["first_within_5_percent"] > found["without shares"]["first_within_5_percent"]
 
 
+@pytest.mark.slow("reads the committed times of every tile")
 def test_a_record_is_made_of_what_tuning_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                    capsys: pytest.CaptureFixture[str]) -> None:
     calls = [call for call, _ in counted("mobilenet-v1@32", 2, "float32").values()]

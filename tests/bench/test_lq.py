@@ -131,6 +131,7 @@ def test_losses_are_counted_from_floats_of_the_same_seeds(tmp_path: Path) -> Non
     assert found["vgg-small-w2a2"]["points_lost"] == pytest.approx(1.0)
 
 
+@pytest.mark.verilator
 def test_a_network_is_judged_in_integers_and_as_hardware(tmp_path: Path) -> None:
     graph, frames = network(1, 2, 2), images(4, 40)["x"]
     (tmp_path / "model.onnx").write_bytes(to_onnx(graph))

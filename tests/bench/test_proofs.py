@@ -11,6 +11,7 @@ SMALL = [(PREFIX, 96, 17), (Cut("shufflenet-v2-0.5", ("stage3.0.", "stage3.1."))
          (Cut("squeezenet1.1", ("fire4_",)), 64, 4)]
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize(("cut", "size", "nodes"), SMALL, ids=lambda value: value.name if isinstance(value, Cut) else str(value))
 def test_modules_of_compact_networks_equal_the_reference_as_the_optimiser_folds_them(cut: Cut, size: int, nodes: int) -> None:
     found = judged(cut.name, cut_out(quantized(cut.network, size), cut.stems))
@@ -21,6 +22,7 @@ def test_modules_of_compact_networks_equal_the_reference_as_the_optimiser_folds_
     assert max(found["area_share"].values()) <= 1.0
 
 
+@pytest.mark.verilator
 def test_the_example_equals_the_reference_as_planned_and_as_one_design() -> None:
     found = example_images(4)["example_images"]
     assert found["as_planned"] == {"bit_exact": True, "backends": {"fpga0": "verilator", "cpu0": "onnxruntime"}}

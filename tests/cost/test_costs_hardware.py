@@ -74,6 +74,7 @@ def test_a_residual_waits_as_in_the_design_and_engines_in_a_row_only_add_their_t
     assert clocks == pytest.approx(design.latency_cycles, abs=8)
 
 
+@pytest.mark.yosys
 def test_planned_area_is_that_of_synthesis_within_the_stated_error() -> None:
     graph = single(Conv(6, Window((3, 3), pads=SAME), 1, RELU), shape=(2, 20, 20))
     costs = costs_of(graph, graph.nodes[0], None, np.array([0]), np.array([1]), FPGA)

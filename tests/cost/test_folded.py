@@ -168,6 +168,7 @@ def test_folds_bring_a_network_onto_an_fpga_that_cannot_hold_it_directly() -> No
     assert plan(NETWORK, board.with_pace(65_536), fixed=everything).resources["fpga"]["dsp"][0] > 0
 
 
+@pytest.mark.yosys
 def test_area_of_a_fold_is_near_what_yosys_counts() -> None:
     s, fold = Sketch(np.random.default_rng(0)), Fold(1, 2, 3)
     graph = s.graph((s.conv(s.input((1, 6, 12, 12), signed=False), 8, same_window(3)),))

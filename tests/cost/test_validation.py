@@ -173,6 +173,7 @@ def test_a_folder_without_measurements_is_refused(tmp_path: Path, capsys: pytest
     assert f"{tmp_path}: none of jetson_tx2_gpu_conv.csv" in capsys.readouterr().err
 
 
+@pytest.mark.slow("fits models several times")
 def test_refitting_cross_validates_the_rows_that_are_there(tmp_path: Path) -> None:
     every = layers(LATENCY, seen=True)
     chosen = np.random.default_rng(0).choice(len(every.side), 150, replace=False)

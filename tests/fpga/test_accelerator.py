@@ -46,6 +46,7 @@ def graph() -> Graph:
     return bottlenecks(11)
 
 
+@pytest.mark.verilator
 def test_every_kind_of_accelerator_computes_the_reference(graph: Graph) -> None:
     inputs = random_inputs(graph, 3, 7)
     designs = [build_accelerator(graph, f"made_{i}", a) for i, a in enumerate(accelerators(graph))]
@@ -57,6 +58,7 @@ def test_every_kind_of_accelerator_computes_the_reference(graph: Graph) -> None:
             np.testing.assert_array_equal(result.outputs[target].reshape(expected.shape), expected, design.top)
 
 
+@pytest.mark.verilator
 def test_frames_follow_each_other_as_the_model_says(graph: Graph) -> None:
     inputs = random_inputs(graph, 6, 8)
     made = accelerators(graph)[-1]
@@ -66,6 +68,7 @@ def test_frames_follow_each_other_as_the_model_says(graph: Graph) -> None:
     assert abs(steady.mean() - design.interval_cycles) <= max(4, 0.03 * design.interval_cycles)
 
 
+@pytest.mark.verilator
 def test_an_average_takes_few_channels_at_once_and_scores_leave_in_words() -> None:
     net = Net(5)
     x = net.add(Conv(48, Window((1, 1))), net.input((1, 8, 4, 4)), name="wide")

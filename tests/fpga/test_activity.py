@@ -37,6 +37,7 @@ def port(name: str) -> StreamPort:
     return StreamPort(name, name, 1, 8, False, 1, 6)
 
 
+@pytest.mark.verilator
 def test_every_change_of_every_register_bit_is_counted_and_no_other() -> None:
     design = Design("top", {"slice.v": SLICE, "top.v": TOP}, (port("x"),), (port("y"),))
     pixels = np.array([0, 255, 15, 15, 14, 0]).reshape(1, 1, 1, 6)
@@ -47,6 +48,7 @@ def test_every_change_of_every_register_bit_is_counted_and_no_other() -> None:
     assert found[1].per_frame == 18 / 9
 
 
+@pytest.mark.verilator
 def test_a_watched_design_computes_the_same_in_the_same_clocks() -> None:
     s = Sketch(np.random.default_rng(3))
     x = s.input((1, 2, 6, 7))

@@ -69,6 +69,7 @@ def random_jobs() -> list[Job]:
     return jobs
 
 
+@pytest.mark.verilator
 def test_random_networks_equal_the_reference_and_take_the_cycles_their_closed_forms_say(random_jobs: list[Job]) -> None:
     for (_, design, _), simulation in zip(random_jobs, check_run(random_jobs), strict=True):
         assert design.latency_cycles == simulation.frame_cycles[0], design.top
@@ -77,6 +78,7 @@ def test_random_networks_equal_the_reference_and_take_the_cycles_their_closed_fo
             assert fifo.depth - 4 <= simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
 
 
+@pytest.mark.slow("generates 34 designs")
 def test_the_same_networks_equal_onnx_runtime(random_jobs: list[Job]) -> None:
     judged = 0
     for graph, design, inputs in random_jobs:
@@ -90,11 +92,13 @@ def test_the_same_networks_equal_onnx_runtime(random_jobs: list[Job]) -> None:
     assert judged >= 28
 
 
+@pytest.mark.verilator
 def test_random_networks_of_arbitrary_scales_and_zero_points_equal_the_reference(random_jobs: list[Job]) -> None:
     scaled = [with_arbitrary_scales(graph, seed) for seed, (graph, _, _) in enumerate(random_jobs)]
     check_run([job(graph, f"s{seed}", seed=seed) for seed, graph in enumerate(scaled)], 4)
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [1, 2, 3])
 def test_random_networks_equal_the_reference_under_stalls_at_both_ends(random_jobs: list[Job], stall_seed: int) -> None:
     check_run(random_jobs, stall_seed)
@@ -117,6 +121,7 @@ def ramp(graph: Graph) -> dict[str, Array]:
     return {"x": values[(np.arange(0, 256, 16)[:, None, None, None] + offsets[None]) % len(values)].astype(scheme.dtype)}
 
 
+@pytest.mark.verilator
 def test_rounding_saturation_and_division_are_exact_for_every_value() -> None:
     jobs: list[Job] = []
     for signed in (False, True):
@@ -136,6 +141,7 @@ def test_rounding_saturation_and_division_are_exact_for_every_value() -> None:
     check_run(jobs)
 
 
+@pytest.mark.verilator
 def test_chosen_channels_are_wires_unless_their_scale_changes() -> None:
     source = Scheme(8, True, (-4,), zero=9)
     jobs: list[Job] = []
@@ -184,6 +190,7 @@ def line_memories(s: Sketch, x: str) -> Graph:
     return s.graph((s.pool(MaxPool(Window((3, 3), (2, 2), (1, 1, 1, 1))), y),))
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 7])
 def test_directed_networks_equal_the_reference(stall_seed: int | None) -> None:
     jobs = []

@@ -41,6 +41,7 @@ def idle(board: SimulatedBoard, cycles: int) -> None:
     board.model.run([1 << 40] * len(board.model.shell.core.outputs), cycles)
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 1, 2])
 def test_every_shell_gives_what_the_reference_gives(stall_seed: int | None) -> None:
     for case in cases():
@@ -48,6 +49,7 @@ def test_every_shell_gives_what_the_reference_gives(stall_seed: int | None) -> N
             case.check(accelerator.run(case.inputs))
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 4])
 def test_counters_are_exact(stall_seed: int | None) -> None:
     case = two_inputs()
@@ -70,6 +72,7 @@ def test_counters_are_exact(stall_seed: int | None) -> None:
         assert accelerator.read("CYCLES_LO") - first == model.cycles - then
 
 
+@pytest.mark.verilator
 def test_a_core_that_never_waits_is_not_slowed_down() -> None:
     case = cases()[0]
     with case.accelerator() as accelerator:
@@ -79,6 +82,7 @@ def test_a_core_that_never_waits_is_not_slowed_down() -> None:
         assert found.cycles <= core.latency_cycles + (FRAMES - 1) * core.interval_cycles + 120
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("abandon", [False, True])
 def test_a_soft_reset_in_mid_frame_leaves_no_half_frame_behind(abandon: bool) -> None:
     for case in (cases()[0], two_inputs(), folded()):
@@ -101,6 +105,7 @@ def test_a_soft_reset_in_mid_frame_leaves_no_half_frame_behind(abandon: bool) ->
                 case.check(accelerator.run(case.inputs))
 
 
+@pytest.mark.verilator
 def test_a_soft_reset_waits_for_the_rest_of_a_packet_and_says_so() -> None:
     case = cases()[0]
     with case.accelerator() as accelerator:
@@ -117,6 +122,7 @@ def test_a_soft_reset_waits_for_the_rest_of_a_packet_and_says_so() -> None:
         case.check(accelerator.run(case.inputs))
 
 
+@pytest.mark.verilator
 def test_packets_of_the_wrong_length_are_counted_and_do_not_disturb_the_next_frames() -> None:
     case = cases()[0]
     with case.accelerator() as accelerator:
@@ -133,6 +139,7 @@ def test_packets_of_the_wrong_length_are_counted_and_do_not_disturb_the_next_fra
         assert registers.ERROR.of(accelerator.read("STATUS")) == 0
 
 
+@pytest.mark.verilator
 def test_a_long_frame_is_computed_as_if_it_had_ended_in_time() -> None:
     case = cases()[0]
     with case.accelerator() as accelerator:
@@ -147,6 +154,7 @@ def test_a_long_frame_is_computed_as_if_it_had_ended_in_time() -> None:
         case.check(right, 1)
 
 
+@pytest.mark.verilator
 def test_frames_wait_while_the_design_is_not_enabled() -> None:
     case = cases()[0]
     with case.accelerator() as accelerator:
@@ -161,6 +169,7 @@ def test_frames_wait_while_the_design_is_not_enabled() -> None:
         assert board.model.waiting(0) == 1
 
 
+@pytest.mark.verilator
 def test_the_self_test_passes_whatever_is_under_way_and_frames_after_it_are_right() -> None:
     for case in cases():
         with case.accelerator(stall_seed=5) as accelerator:
@@ -173,6 +182,7 @@ def test_the_self_test_passes_whatever_is_under_way_and_frames_after_it_are_righ
             case.check(accelerator.run(case.inputs))
 
 
+@pytest.mark.verilator
 def test_the_self_test_finds_one_wrong_adder() -> None:
     with tampered().accelerator() as accelerator:
         outcome = accelerator.self_test()
@@ -180,6 +190,7 @@ def test_the_self_test_finds_one_wrong_adder() -> None:
         assert outcome.found != outcome.expected
 
 
+@pytest.mark.verilator
 def test_registers_answer_as_the_map_says() -> None:
     case = two_inputs()
     core = case.shell.core
@@ -202,6 +213,7 @@ def test_registers_answer_as_the_map_says() -> None:
     board.close()
 
 
+@pytest.mark.verilator
 def test_verilator_and_a_c_compiler_find_nothing_to_warn_about(tmp_path: Path) -> None:
     tool, compiler = find_verilator(), find_compiler()
     for case in cases():
@@ -219,6 +231,7 @@ def test_verilator_and_a_c_compiler_find_nothing_to_warn_about(tmp_path: Path) -
         subprocess.run(check, check=True)
 
 
+@pytest.mark.yosys
 def test_yosys_finds_no_problem_in_any_shell_and_no_path_from_pin_to_pin(tmp_path: Path) -> None:
     lines = []
     for case in cases():
@@ -240,6 +253,7 @@ def test_yosys_finds_no_problem_in_any_shell_and_no_path_from_pin_to_pin(tmp_pat
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr
 
 
+@pytest.mark.verilator
 def test_waveforms_without_their_libraries_say_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cxx"
     compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo cxx 1.0 && exit 0\n'

@@ -83,6 +83,7 @@ def spilled() -> Case:
     return next(c for c in made() if c.shell.core.top == "outside_narrow")
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 1, 2])
 def test_memory_behind_axi_gives_what_the_reference_gives(stall_seed: int | None) -> None:
     for one in made():
@@ -97,6 +98,7 @@ def test_memory_behind_axi_gives_what_the_reference_gives(stall_seed: int | None
             assert held == one.shell.memory_image, "weights are only read"
 
 
+@pytest.mark.verilator
 def test_words_on_the_bus_are_those_the_layer_program_moves() -> None:
     graph, config = outside_cases()["outside_narrow"]
     block = build_block(graph, [n.name for n in graph.nodes], config, "outside_narrow")
@@ -107,6 +109,7 @@ def test_words_on_the_bus_are_those_the_layer_program_moves() -> None:
         assert board.read("MEMORY_WRITES") == FRAMES * stored
 
 
+@pytest.mark.verilator
 def test_an_axi_master_costs_few_clocks() -> None:
     one = spilled()
     with one.open() as board:
@@ -115,6 +118,7 @@ def test_an_axi_master_costs_few_clocks() -> None:
         assert board.counters().cycles < 1.03 * (core.latency_cycles + (FRAMES - 1) * core.interval_cycles)
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize(("writes", "response"), [(False, 2), (False, 3), (True, 2), (True, 3)])
 def test_an_error_of_memory_is_reported(writes: bool, response: int) -> None:
     one = spilled()
@@ -132,6 +136,7 @@ def test_an_error_of_memory_is_reported(writes: bool, response: int) -> None:
         one.check(board.run(one.inputs))
 
 
+@pytest.mark.verilator
 def test_a_board_at_the_far_end_of_a_link_gets_its_image() -> None:
     one = spilled()
     board = SimulatedBoard(one.shell, 6, bundle=[c.shell for c in made()])
@@ -146,6 +151,7 @@ def test_a_board_at_the_far_end_of_a_link_gets_its_image() -> None:
     board.close()
 
 
+@pytest.mark.verilator
 def test_an_image_that_is_not_there_is_an_error_and_not_a_result() -> None:
     one = spilled()
     with one.open() as board:
@@ -154,6 +160,7 @@ def test_an_image_that_is_not_there_is_an_error_and_not_a_result() -> None:
             board.run(one.inputs)
 
 
+@pytest.mark.verilator
 def test_a_soft_reset_waits_for_bursts_under_way_and_begins_none() -> None:
     for one, seed, cycles in zip(made(), (None, 1, 2, 3, None), (40, 333, 3456, 4567, 3001), strict=True):
         for more in (0, 57):
@@ -180,6 +187,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.verilator
 def test_a_master_that_breaks_a_rule_is_found_out() -> None:
     right = spilled()
     name = f"{right.shell.top}_memory.v"
@@ -193,6 +201,7 @@ def test_a_master_that_breaks_a_rule_is_found_out() -> None:
             board.run(right.inputs)
 
 
+@pytest.mark.verilator
 def test_nothing_is_asked_of_memory_before_it_is_enabled() -> None:
     one = spilled()
     board = SimulatedBoard(one.shell, bundle=[c.shell for c in made()])
@@ -220,6 +229,7 @@ def test_a_stored_shell_with_a_master_is_the_shell(tmp_path: Path) -> None:
     assert f"#define {shell.core.top.upper()}_MEMORY_BASE_LO 0x080u" in (tmp_path / f"{shell.core.top}_registers.h").read_text()
 
 
+@pytest.mark.verilator
 def test_verilator_finds_nothing_to_warn_about_in_a_master(tmp_path: Path) -> None:
     tool = find_verilator()
     for one in made():
@@ -234,6 +244,7 @@ def test_verilator_finds_nothing_to_warn_about_in_a_master(tmp_path: Path) -> No
         assert (done.returncode, done.stderr) == (0, ""), one.shell.top
 
 
+@pytest.mark.yosys
 def test_a_master_is_small() -> None:
     shell = spilled().shell
     name = f"{shell.top}_memory"

@@ -34,6 +34,7 @@ FRAMES = 3
 """As many as the test of these accelerators sends, so that nothing is compiled twice."""
 
 
+@pytest.mark.verilator
 def test_no_accelerator_beats_the_bound_of_its_kind_and_the_model_knows_its_clocks() -> None:
     graph = bottlenecks(11)
     inputs, made = random_inputs(graph, FRAMES, 7), accelerators(graph)

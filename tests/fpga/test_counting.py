@@ -85,6 +85,7 @@ def blocks() -> list[tuple[Graph, Block]]:
             for name, (graph, config) in cases().items()]
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 5])
 def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(blocks: list[tuple[Graph, Block]],
                                                                       stall_seed: int | None) -> None:

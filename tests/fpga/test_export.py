@@ -86,6 +86,7 @@ def handed_over() -> Shell:
 FAMILIES = [("quartus", "cyclone10gx"), ("vivado", "xcup"), ("oss", "ecp5")]
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize(("vendor", "family"), FAMILIES)
 def test_a_project_has_the_axi_top_and_the_link_shell_and_nothing_to_warn_about(
         tmp_path: Path, vendor: str, family: str) -> None:
@@ -124,6 +125,7 @@ def test_scripts_build_the_axi_top_or_the_core_that_is_asked_for(
         assert buses == ["s_axi_ctrl", "s_axis_in0", "m_axis_out0"]
 
 
+@pytest.mark.yosys
 def test_yosys_finds_the_axi_top_and_the_weights_of_an_open_project(tmp_path: Path) -> None:
     shell = handed_over()
     place_files(tmp_path, export_project(shell.core, "oss", "ecp5", 125e6, shell=shell))

@@ -58,6 +58,7 @@ def made(number: int, fused: bool) -> tuple[Graph, Design]:
     return graph, build_design(graph, f"block_{number}{'_fused' * fused}", folds=folds, fused=names)
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("seed", [None, 4])
 def test_inverted_residuals_as_one_engine_compute_the_reference(seed: int | None) -> None:
     blocks = [made(number, True) for number in range(len(SIZES))]

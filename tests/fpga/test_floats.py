@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from dovetail.fpga.design import Design, StreamPort
@@ -70,6 +71,7 @@ def ties(pairs: Floats) -> Floats:
     return pairs
 
 
+@pytest.mark.verilator
 def test_sums_and_products_have_numpys_bits() -> None:
     kinds: list[tuple[str, Module, int, Floats, Callable[[Floats, Floats], Floats]]] = [
         ("sums", float_adder("sums_unit"), ADDER_STAGES, ties(drawn(1, 75)), np.add),

@@ -93,15 +93,18 @@ def jobs() -> list[Job]:
     return made
 
 
+@pytest.mark.verilator
 def test_folded_layers_equal_the_reference_and_take_the_cycles_their_closed_forms_say(jobs: list[Job]) -> None:
     check_depths(jobs, check_cycles(jobs))
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [1, 2])
 def test_folded_layers_equal_the_reference_under_stalls_at_both_ends(jobs: list[Job], stall_seed: int) -> None:
     check_run(jobs, stall_seed)
 
 
+@pytest.mark.verilator
 def test_folded_layers_multiply_between_arbitrary_scales(jobs: list[Job]) -> None:
     scaled = [(with_arbitrary_scales(graph, seed), design.top, seed) for seed, (graph, design, _) in enumerate(jobs[:12])]
     check_run([folded_job(graph, name, random_folds(graph, seed), seed) for graph, name, seed in scaled], 3)
@@ -163,6 +166,7 @@ def corners_job(signed: bool) -> Job:
     return graph, design, {graph.inputs[0]: frames.astype(np.int8 if signed else np.uint8)}
 
 
+@pytest.mark.verilator
 def test_two_products_of_a_multiplier_equal_the_reference() -> None:
     square = same_window(3)
     jobs = [
@@ -180,6 +184,7 @@ def test_two_products_of_a_multiplier_equal_the_reference() -> None:
                for graph, design in scaled], 3)
 
 
+@pytest.mark.yosys
 def test_one_dsp48e2_makes_two_products() -> None:
     _, design, _ = layer_job("layer", (1, 4, 6, 7), 4, same_window(1), twin(Fold(1, 4, 4)), seed=1)
     assert synthesize(design, "xcup").resources["dsp"] == 8
@@ -211,6 +216,7 @@ def soft_jobs() -> list[Job]:
     return made + [narrowed(made[n], bits) for n, bits in ((0, 4), (1, 4), (1, 2), (2, 2))]
 
 
+@pytest.mark.verilator
 def test_folded_layers_with_products_in_logic_equal_the_reference() -> None:
     jobs = soft_jobs()
     check_cycles(jobs)
@@ -223,6 +229,7 @@ def test_folded_layers_with_products_in_logic_equal_the_reference() -> None:
     check_run(built)
 
 
+@pytest.mark.yosys
 def test_products_in_logic_take_no_multiplier_and_less_logic_where_weights_are_narrow() -> None:
     job = layer_job("layer", (1, 4, 6, 7), 4, same_window(1), in_logic(Fold(1, 4, 4)), seed=1)
     found = [synthesize(design, "xcup").resources for _, design, _ in (job, narrowed(job, 4), narrowed(job, 2))]
@@ -294,6 +301,7 @@ def concat_job(seed: int) -> Job:
     return folded_job(graph, f"joined{seed}", folds, seed)
 
 
+@pytest.mark.verilator
 def test_concatenations_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:
     jobs = [concat_job(seed) for seed in range(4)]
     assert [sum(name.startswith("concat") for name in design.words) for _, design, _ in jobs] == [2, 2, 2, 2]
@@ -312,12 +320,14 @@ def bottleneck_job(name: str, stride: int, residual: bool, clocks: int) -> Job:
     return folded_job(graph, name, firb_folds(graph, block, device.model, device.resources, clocks), stride)
 
 
+@pytest.mark.verilator
 def test_inverted_residual_blocks_in_one_pipeline_equal_the_reference() -> None:
     jobs = [bottleneck_job("block", 1, True, 700), bottleneck_job("strided_block", 2, False, 1200),
             bottleneck_job("slow_block", 1, True, 4000)]
     check_cycles(jobs)
 
 
+@pytest.mark.verilator
 def test_networks_of_words_equal_the_reference_and_take_the_cycles_their_closed_forms_say() -> None:
     jobs = [words_job(seed) for seed in range(6)]
     assert {name for _, design, _ in jobs for name in design.words} != set()

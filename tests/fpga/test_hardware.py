@@ -131,6 +131,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, list[st
     return found
 
 
+@pytest.mark.verilator
 def test_verilator_finds_nothing_to_warn_about_but_unused_bits(folders: list[tuple[str, list[str]]]) -> None:
     """UNUSEDSIGNAL alone is waived: a rounded value's lower bits and a full FIFO's room have no reader."""
     tool = find_verilator()
@@ -140,6 +141,7 @@ def test_verilator_finds_nothing_to_warn_about_but_unused_bits(folders: list[tup
         assert (done.returncode, done.stderr) == (0, ""), top
 
 
+@pytest.mark.yosys
 def test_yosys_reads_every_module_and_finds_no_problem(folders: list[tuple[str, list[str]]], tmp_path: Path) -> None:
     script = tmp_path / "check.ys"
     lines = []

@@ -26,6 +26,7 @@ FRAMES = {"x": np.random.default_rng(2).integers(0, 4, (3, 3, 4, 4)).astype(np.u
 RIGHT = run_integer(GRAPH, FRAMES)["y0"]
 
 
+@pytest.mark.verilator
 def test_frames_cross_ports_of_every_width_and_weights_are_loaded_through_them() -> None:
     core, fold = build_design(GRAPH, "core"), {"n0": Fold(1, 3, 1)}
     loads, first = build_design(GRAPH, "loads", folds=fold, loaded=("n0",)), {"x": FRAMES["x"][:1]}
@@ -39,6 +40,7 @@ def test_frames_cross_ports_of_every_width_and_weights_are_loaded_through_them()
     assert with_host_port(core).interval_cycles == max(core.interval_cycles, 128 // 4)
 
 
+@pytest.mark.verilator
 def test_a_build_has_its_hardware_behind_pins_too(tmp_path: Path) -> None:
     (tmp_path / "chain.onnx").write_bytes(to_onnx(GRAPH))
     build = pipeline.compile(tmp_path / "chain.onnx", "fic:1", tmp_path / "build", verify=False, host_pins=4,
@@ -49,6 +51,7 @@ def test_a_build_has_its_hardware_behind_pins_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(from_beats(core, found.outputs)["y0"], RIGHT)
 
 
+@pytest.mark.yosys
 def test_rx32_is_small_and_other_widths_are_refused() -> None:
     core = build_design(GRAPH, "core")
     alone, behind = (synthesize(d, "ecp5").resources["lut4"] for d in (core, with_host_port(core)))

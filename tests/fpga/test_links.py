@@ -173,6 +173,7 @@ def flattened(size: int = 4) -> Graph:
                    constants={**graph.constants, **{c.name: c for c in own}})
 
 
+@pytest.mark.verilator
 def test_a_flattened_map_travels_as_pixels_and_is_put_into_order_where_it_is_read() -> None:
     graph = flattened()
     apart = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga0", 0, 1), Piece("fpga1", 1, 3)))
@@ -182,6 +183,7 @@ def test_a_flattened_map_travels_as_pixels_and_is_put_into_order_where_it_is_rea
     check(system, graph, 3, stall_seed=1)
 
 
+@pytest.mark.verilator
 def test_pixels_wider_than_a_cell_travel_in_words() -> None:
     node = Node("n0", MaxPool(Window((2, 2))), ("x",), (), "y0")
     tensors = {"x": Tensor("x", (1, 24, 3, 3), CODES), "y0": Tensor("y0", (1, 24, 2, 2), CODES)}
@@ -192,6 +194,7 @@ def test_pixels_wider_than_a_cell_travel_in_words() -> None:
     check(system, graph, 4, stall_seed=3)
 
 
+@pytest.mark.verilator
 def test_partial_sums_of_divided_input_channels_meet_on_the_board_that_adds_them() -> None:
     rng = np.random.default_rng(0)
     tensors = {"x": Tensor("x", (1, 4, 3, 3), Scheme(8, True, (-4,))), "y": Tensor("y", (1, 3, 2, 2), Scheme(8, True, (-2,)))}
@@ -205,6 +208,7 @@ def test_partial_sums_of_divided_input_channels_meet_on_the_board_that_adds_them
     check(system, graph, 4)
 
 
+@pytest.mark.verilator
 def test_rows_and_filters_over_three_boards_are_exact_and_every_spoilt_word_is_reported(tmp_path: Path) -> None:
     graph, platform = chain(), narrow(load_platform("fic:3"))
     system, program = joined(graph, over_three(), platform)
@@ -216,6 +220,7 @@ def test_rows_and_filters_over_three_boards_are_exact_and_every_spoilt_word_is_r
     assert comes_back(system, program, platform, tmp_path)
 
 
+@pytest.mark.verilator
 def test_boards_in_a_mesh_are_exact_and_report_every_spoilt_word() -> None:
     """What leaves a board for two others goes different ways, and what comes back is joined."""
     graph, platform = chain(2, 2, 3), with_topology(narrow(load_platform("fic:4")), Topology.MESH)
@@ -228,6 +233,7 @@ def test_boards_in_a_mesh_are_exact_and_report_every_spoilt_word() -> None:
     assert detected == injected
 
 
+@pytest.mark.verilator
 def test_weights_are_loaded_over_a_line_of_boards_and_again_after_every_reset() -> None:
     """Weights and frames pass a board that reads neither."""
     graph, platform, fold = chain(2, 2, 3), with_topology(narrow(load_platform("fic:3")), Topology.LINE), Fold(1, 2, 1)

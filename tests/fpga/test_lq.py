@@ -52,6 +52,7 @@ def check(jobs: list[Job], stall_seed: int | None = None) -> None:
 SHAPE = (1, 3, 6, 5)
 
 
+@pytest.mark.verilator
 def test_every_datapath_computes_the_reference() -> None:
     every = ((2, 2, 2), (3, 3, 1), (1, 1, 0))
     forms = [(d, bits) for d in INTEGERS for bits in (*every, *(((4, 4, 3),) if d is Datapath.POPCOUNT else ()))]
@@ -59,6 +60,7 @@ def test_every_datapath_computes_the_reference() -> None:
            for k, (datapath, bits) in enumerate(forms)])
 
 
+@pytest.mark.verilator
 def test_float_baselines_compute_single_precision_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thresholds are sums that occur and the next numbers above them, so that a sum off by one bit makes another code."""
     jobs, expected = [], []
@@ -95,6 +97,7 @@ def test_float_baselines_say_what_they_cannot_take() -> None:
         float_layer("n", node.op, tiny)
 
 
+@pytest.mark.verilator
 def test_groups_strides_and_plain_integers_are_mapped_too() -> None:
     check([
         layer(1, conv_of((4, 2, 3, 3), 2, 2), (4, 2, 3, 3), (1, 4, 7, 6), (2, 2, 2), name="grouped"),
@@ -106,11 +109,13 @@ def test_groups_strides_and_plain_integers_are_mapped_too() -> None:
     ])
 
 
+@pytest.mark.verilator
 def test_a_whole_network_of_codes_is_bit_exact_while_it_stalls() -> None:
     graph = network(1, 2, 2)
     check([(graph, images(4, 3), build_design(graph, "net"))], stall_seed=7)
 
 
+@pytest.mark.verilator
 def test_thresholds_of_residual_sums_are_bit_exact() -> None:
     """Per channel and shared; below, among and above what 16 bits hold."""
     jobs = []
@@ -125,6 +130,7 @@ def test_thresholds_of_residual_sums_are_bit_exact() -> None:
     check(jobs)
 
 
+@pytest.mark.verilator
 def test_folded_layers_of_codes_compute_the_reference_in_the_clocks_they_promise() -> None:
     """Slices, passes, blocks of groups, rounds that do not divide the filters, plain integers on either side, padding alone."""
     jobs = [
@@ -175,6 +181,7 @@ LOADED = (
 )
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 5])
 def test_two_sets_of_weights_loaded_one_after_the_other_are_bit_exact(stall_seed: int | None) -> None:
     """Two frames with the first set, three with the second: a frame never sees the other set, whatever waits for what."""
@@ -200,6 +207,7 @@ def test_two_sets_of_weights_loaded_one_after_the_other_are_bit_exact(stall_seed
         np.testing.assert_array_equal(taken.reshape(right.shape), right)
 
 
+@pytest.mark.verilator
 def test_a_set_for_all_frames_holds_and_layers_that_cannot_take_one_are_refused() -> None:
     body, weights, shape, bits, fold = LOADED[0]
     graph, frames, _ = layer(60, body, weights, shape, bits)

@@ -37,6 +37,7 @@ def awkward_network() -> Graph:
     return quantized(net.graph(net.add(Add(RELU), x, first, name="join")))
 
 
+@pytest.mark.verilator
 def test_awkward_names_reach_neither_the_simulator_nor_the_file_system() -> None:
     graph = awkward_network()
     design = build_design(graph, "awkward")
@@ -55,6 +56,7 @@ def test_links_whose_names_would_run_together_stay_apart() -> None:
     assert max(wires.values()) == 1
 
 
+@pytest.mark.verilator
 def test_the_wrong_engine_is_named_although_another_has_the_same_identifier() -> None:
     net = Net(3)
     x = net.add(Conv(2, PADDED, 1, RELU), net.input((1, 2, 5, 5)), name="a/b")
@@ -67,6 +69,7 @@ def test_the_wrong_engine_is_named_although_another_has_the_same_identifier() ->
     assert wrong_engine(graph, wrong, inputs) == "a_b"
 
 
+@pytest.mark.verilator
 def test_a_flat_input_joined_with_a_flattened_map_streams_like_the_map() -> None:
     """Another device flattened it: the part sees features where its neighbour sends pixels."""
     net = Net(2)

@@ -30,12 +30,14 @@ def watched() -> list[tuple[Run, Simulation]]:
     return list(zip(made, simulated(made), strict=True))
 
 
+@pytest.mark.verilator
 def test_every_layer_of_maps_in_external_memory_equals_the_reference(watched: list[tuple[Run, Simulation]]) -> None:
     for (graph, block, inputs), simulation in watched:
         check_layers(graph, block, simulation, inputs)
     check_outputs([run for run, _ in watched], [simulation for _, simulation in watched])
 
 
+@pytest.mark.verilator
 def test_stripes_take_the_clocks_the_model_says(watched: list[tuple[Run, Simulation]]) -> None:
     for (_, block, _), simulation in watched:
         said, took = left(block), simulation.frame_cycles
@@ -43,6 +45,7 @@ def test_stripes_take_the_clocks_the_model_says(watched: list[tuple[Run, Simulat
         assert abs((said[2] - said[1]) / (took[2] - took[1]) - 1) < 0.03, (block.design.top, said, took)
 
 
+@pytest.mark.verilator
 def test_memory_that_makes_wait_changes_no_number() -> None:
     runs = built(STALLED, False)
     check_outputs(runs, simulated(runs, 5))

@@ -29,6 +29,7 @@ endmodule
 DESIGN = Design("accumulate", {"accumulate.v": TEXT}, (StreamPort("x", "x", **STREAM),), (StreamPort("y", "y", **STREAM),))
 
 
+@pytest.mark.yosys
 def test_a_design_is_routed_once_and_then_remembered(tmp_path, monkeypatch):
     monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path))
     first, second = place_ecp5(DESIGN, "25k"), place_ecp5(DESIGN, "25k")

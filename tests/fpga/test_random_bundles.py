@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.fpga.random_bundles import BUNDLE, draw, mismatches, run_bundles
 
 
+@pytest.mark.verilator
 def test_a_bundle_of_random_networks_equals_the_reference_with_and_without_stalls() -> None:
     heard: list[tuple[int, int]] = []
     found = run_bundles(range(0, 2 * BUNDLE, 2), on_bundle=lambda done, wrong: heard.append((done, wrong)))
@@ -16,6 +19,7 @@ def test_a_bundle_of_random_networks_equals_the_reference_with_and_without_stall
             "GlobalAvgPool", "Upsample"} <= found.operators.keys()
 
 
+@pytest.mark.verilator
 def test_a_wrong_constant_in_one_network_of_a_bundle_is_named() -> None:
     right = draw(0)
     name, text = next((n, t) for n, t in right.design.files.items() if " <= " in t and "_acc_" in t)

@@ -30,12 +30,14 @@ def jobs() -> list[Job]:
     return [job(enlarged(*case), f"e{number}") for number, case in enumerate(CASES)]
 
 
+@pytest.mark.verilator
 def test_pixels_are_repeated_one_per_clock(jobs: list[Job]) -> None:
     for (_, design, _), simulation in zip(jobs, check_run(jobs), strict=True):
         assert simulation.frame_cycles[0] == design.latency_cycles, design.top
         assert simulation.frame_cycles[2] - simulation.frame_cycles[1] == design.interval_cycles == design.outputs[0].beats
 
 
+@pytest.mark.verilator
 def test_pixels_are_repeated_under_stalls_at_both_ends(jobs: list[Job]) -> None:
     check_run(jobs, 2)
 
@@ -50,6 +52,7 @@ def test_the_price_has_the_clocks_of_the_design(case: tuple[tuple[int, ...], int
     assert abs(float(costs.alone_s[0]) * fpga.clock_hz - build_design(graph, "e").latency_cycles) <= 2
 
 
+@pytest.mark.yosys
 def test_rows_that_come_again_lie_in_memory_blocks_as_the_price_says() -> None:
     graph, fpga = enlarged((1, 16, 4, 120), 2, 2), load_platform("ecp5-85").device("fpga")
     costs = costs_of(graph, graph.nodes[0], None, np.array([0]), np.array([1]), fpga)

@@ -58,6 +58,7 @@ def left(block: Block) -> list[int]:
     return [end + shape.pixels * config.words(shape.channels) + LEAVE_CLOCKS for end in frame_ends(block.program)]
 
 
+@pytest.mark.verilator
 def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(runs: list[Run]) -> None:
     simulations = simulated(runs)
     check_outputs(runs, simulations)
@@ -67,16 +68,19 @@ def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(runs: lis
         assert abs((said[2] - said[1]) / (took[2] - took[1]) - 1) < 0.03, (block.design.top, said, took)
 
 
+@pytest.mark.verilator
 def test_blocks_equal_the_reference_when_streams_and_memory_stall(runs: list[Run]) -> None:
     check_outputs(runs, simulated(runs, 5))
 
 
+@pytest.mark.verilator
 def test_every_layer_inside_equals_the_reference(watched: list[tuple[Run, Simulation]]) -> None:
     for (graph, block, inputs), simulation in watched:
         check_layers(graph, block, simulation, inputs)
     check_outputs([run for run, _ in watched], [simulation for _, simulation in watched])
 
 
+@pytest.mark.verilator
 def test_a_wrong_word_is_named_by_layer_pixel_and_channel(watched: list[tuple[Run, Simulation]]) -> None:
     (graph, block, inputs), simulation = watched[0]
     words = simulation.outputs["array words"].copy()

@@ -113,6 +113,7 @@ def values(of: StreamPort, frames: int, seed: int = 0) -> np.ndarray:
 WIDTHS = [(2, 8, True), (12, 8, True), (3, 32, True), (1, 32, False), (5, 13, True), (8, 8, False), (1, 4, True), (33, 1, False)]
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 0, 1])
 def test_every_width_passes_through_unchanged_in_one_bundle(stall_seed):
     designs = [passthrough(*width) for width in WIDTHS]
@@ -129,6 +130,7 @@ def test_every_width_passes_through_unchanged_in_one_bundle(stall_seed):
             assert result.cycles > 37
 
 
+@pytest.mark.verilator
 def test_a_bundle_and_single_simulations_agree_with_the_same_seed():
     adder = two_input_adder()
     jobs = [(adder, {"a": values(adder.inputs[0], 4, s), "b": values(adder.inputs[1], 4, s + 1)}) for s in (0, 5)]
@@ -142,6 +144,7 @@ def test_a_bundle_and_single_simulations_agree_with_the_same_seed():
     np.testing.assert_array_equal(both[2].outputs["y"], 255 - values(table_lookup().inputs[0], 2))
 
 
+@pytest.mark.verilator
 def test_every_installed_verilator_agrees(monkeypatch):
     adder = two_input_adder()
     inputs = {"a": values(adder.inputs[0], 4), "b": values(adder.inputs[1], 4)}
@@ -154,6 +157,7 @@ def test_every_installed_verilator_agrees(monkeypatch):
     np.testing.assert_array_equal(other.outputs["y"], preferred.outputs["y"])
 
 
+@pytest.mark.verilator
 def test_stalls_differ_between_seeds_and_repeat_for_one():
     adder = two_input_adder()
     inputs = {"a": values(adder.inputs[0], 4), "b": values(adder.inputs[1], 4)}
@@ -162,6 +166,7 @@ def test_stalls_differ_between_seeds_and_repeat_for_one():
     assert len(set(cycles)) == 3
 
 
+@pytest.mark.verilator
 def test_finished_frames_are_reported_one_by_one():
     adder = two_input_adder()
     heard: list[int] = []
@@ -169,6 +174,7 @@ def test_finished_frames_are_reported_one_by_one():
     assert heard == [1, 2, 3, 4]
 
 
+@pytest.mark.verilator
 def test_flat_inputs_are_taken_as_channels():
     design = passthrough(2, 8, True)
     flat = Design(design.top, design.files, (port("x", height=1, width=1),), (port("y", height=1, width=1),))
@@ -176,6 +182,7 @@ def test_flat_inputs_are_taken_as_channels():
     np.testing.assert_array_equal(simulate(flat, {"x": x}).outputs["y"].reshape(3, 2), x)
 
 
+@pytest.mark.verilator
 def test_a_deadlock_tells_how_far_the_streams_came():
     design = one_bad("reg [2:0] k; always @(posedge clk) k <= rst ? 3'd0 : k + {2'd0, x_valid & x_ready};\n"
                      "assign x_ready = (k < 3'd5) & y_ready; assign y_valid = x_valid & (k < 3'd5); assign y_data = x_data;")
@@ -185,6 +192,7 @@ def test_a_deadlock_tells_how_far_the_streams_came():
         simulate(design, {"x": values(design.inputs[0], 2)})
 
 
+@pytest.mark.verilator
 def test_more_beats_than_the_frames_hold_are_refused():
     design = one_bad("assign x_ready = 1'b1; assign y_valid = ~rst; assign y_data = n;")
     message = (r"^simulation of bad: cycle \d+: output y sends more beats than its frames hold; beats sent: x \d+ of 12; "
@@ -193,6 +201,7 @@ def test_more_beats_than_the_frames_hold_are_refused():
         simulate(design, {"x": values(design.inputs[0], 1)})
 
 
+@pytest.mark.verilator
 def test_a_beat_that_changes_before_it_is_taken_breaks_the_protocol():
     design = one_bad("assign x_ready = y_ready; assign y_valid = x_valid; assign y_data = n;")
     message = (r"^simulation of bad: cycle \d+: output y changed or withdrew a beat before it was taken; "
@@ -201,6 +210,7 @@ def test_a_beat_that_changes_before_it_is_taken_breaks_the_protocol():
         simulate(design, {"x": values(design.inputs[0], 20)}, stall_seed=1)
 
 
+@pytest.mark.verilator
 def test_a_cycle_limit_is_kept():
     adder = two_input_adder()
     message = r"^simulation of add: cycle 10: not finished, max_cycles reached; beats sent: a 10 of 48"

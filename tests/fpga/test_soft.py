@@ -36,6 +36,7 @@ def design(number: int, x: tuple[int, int], w: tuple[int, int], structure: bool)
                   (StreamPort("out0", "products", 1, 32, True, 1, size),), latency_cycles=size, interval_cycles=size)
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("structure", [True, False])
 def test_products_in_logic_and_what_a_simulator_sees_of_them_are_products_for_all_operands(structure: bool) -> None:
     pairs = [np.stack(np.meshgrid(np.arange(x[0], x[1] + 1), np.arange(w[0], w[1] + 1)), axis=0).reshape(1, 2, 1, -1)
@@ -46,6 +47,7 @@ def test_products_in_logic_and_what_a_simulator_sees_of_them_are_products_for_al
         np.testing.assert_array_equal(result.outputs["products"].reshape(-1), (own[0, 0] * own[0, 1]).reshape(-1))
 
 
+@pytest.mark.yosys
 def test_a_range_that_leaves_codes_unused_takes_no_more_logic() -> None:
     counted = []
     for name, most in (("whole", 255), ("part", 251)):

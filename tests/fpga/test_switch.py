@@ -117,6 +117,7 @@ def test_what_no_switch_can_join_is_named() -> None:
         with_switch(uneven)
 
 
+@pytest.mark.verilator
 def test_circuits_through_a_switch_are_exact_late_words_wait_and_every_spoilt_one_is_reported(tmp_path: Path) -> None:
     """Over a line, what the first and the third board exchange passes the second, both ways."""
     graph, platform = chain(), joined_as(narrow(load_platform("fic:3")), "line+switch")
@@ -135,6 +136,7 @@ def test_circuits_through_a_switch_are_exact_late_words_wait_and_every_spoilt_on
     assert comes_back(system, program, platform, tmp_path)
 
 
+@pytest.mark.verilator
 def test_switches_in_a_mesh_pass_on_between_three_links_and_weights_as_well() -> None:
     """Frames, weights and what two boards exchange all cross a third, each over another pair of its links."""
     graph, platform, fold = chain(2, 2, 3), joined_as(narrow(load_platform("fic:6")), "mesh+switch"), Fold(1, 2, 1)

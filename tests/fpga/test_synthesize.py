@@ -73,6 +73,7 @@ endmodule
 MAIN = {"ecp5": "lut4", "xcu": "lut", "xcup": "lut", "cyclonev": "alm", "cyclone10gx": "alm"}
 
 
+@pytest.mark.yosys
 @pytest.mark.parametrize("family", MAIN)
 def test_parts_add_up_to_the_whole_design(family):
     heard: list[tuple[int, int]] = []
@@ -85,6 +86,7 @@ def test_parts_add_up_to_the_whole_design(family):
     assert parts.resources[MAIN[family]] > 0
 
 
+@pytest.mark.yosys
 @pytest.mark.parametrize(("family", "memory", "blocks", "dsp"), [
     ("ecp5", "bram", 1, 1), ("xcup", "bram36", 0.5, 1), ("cyclonev", "m10k", 2, 1 / 3), ("cyclone10gx", "m20k", 1, 0.5),
 ])
@@ -94,6 +96,7 @@ def test_memories_and_multipliers_are_counted_by_the_names_of_the_boards(family,
     assert found.resources["dsp"] == pytest.approx(dsp)
 
 
+@pytest.mark.yosys
 def test_a_second_synthesis_comes_from_the_cache():
     first = synthesize(filters(taps=2, lanes=1), "ecp5")
     second = synthesize(filters(taps=2, lanes=1), "ecp5")
@@ -119,6 +122,7 @@ def renamed(design: Design, **names: str) -> Design:
     return replace(design, top=names.get(design.top, design.top), files=files)
 
 
+@pytest.mark.yosys
 def test_parts_that_differ_in_names_alone_are_synthesized_once():
     first = synthesize(filters(taps=3), "ecp5", unit_bytes=200)
     second = synthesize(renamed(filters(taps=3), lane="other", chain="row"), "ecp5", unit_bytes=200)
@@ -127,6 +131,7 @@ def test_parts_that_differ_in_names_alone_are_synthesized_once():
     assert [(p.module, p.instances) for p in second.parts] == [("row", 1), ("other", 2)]
 
 
+@pytest.mark.yosys
 def test_parts_say_how_often_they_are_there_and_add_up():
     found = synthesize(filters(taps=3), "ecp5", unit_bytes=200)
     assert [(p.module, p.instances) for p in found.parts] == [("chain", 1), ("lane", 2)]
@@ -139,6 +144,7 @@ def test_multipliers_are_left_out_only_where_nothing_multiplies():
     assert "-nodsp" not in divide(storage("ecp5"), None)[0].script("ecp5")
 
 
+@pytest.mark.yosys
 def test_leaving_out_the_search_for_state_machines_changes_no_count(monkeypatch):
     lanes = divide(filters(), None)[0]
     assert "fsm_encoding" not in lanes.script("ecp5")
@@ -172,6 +178,7 @@ def test_an_unknown_family_lists_the_known_ones():
         synthesize(filters(), "ice40")
 
 
+@pytest.mark.yosys
 def test_verilog_that_yosys_refuses_is_shown_with_its_error():
     broken = Design("broken", {"broken.v": "module broken (input wire a); assign = a; endmodule"}, (), ())
     with pytest.raises(ToolError, match=r"(?s)^yosys \(broken for ecp5\): failed with .*unit\.v:1.*syntax error"):
@@ -197,6 +204,7 @@ def test_no_yosys_at_all_says_how_to_install_it(monkeypatch, tmp_path):
         find_synthesizer("ecp5")
 
 
+@pytest.mark.yosys
 def test_ultrascale_and_ultrascale_plus_count_alike_so_they_share_coefficients():
     older, newer = (dict(synthesize(filters(), family).resources) for family in ("xcu", "xcup"))
     assert older == newer

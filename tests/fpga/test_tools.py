@@ -72,6 +72,7 @@ def test_a_missing_compiler_says_how_to_install_one(monkeypatch, tmp_path):
         find_compiler()
 
 
+@pytest.mark.verilator
 def test_the_found_verilator_has_a_release_and_its_headers():
     verilator = find_verilator()
     assert verilator.release >= (5, 0)

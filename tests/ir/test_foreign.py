@@ -98,6 +98,7 @@ def test_a_quantized_mixture_survives_export_and_equals_onnx_runtime(mixed: Path
     np.testing.assert_array_equal(found, run_integer(graph, store(graph, {"image": x}, "test"))["y"])
 
 
+@pytest.mark.verilator
 def test_a_build_with_foreign_operators_runs_on_its_devices_and_is_exact(mixed: Path, tmp_path: Path) -> None:
     build = compile_model(mixed, "tx2-c10gx", tmp_path / "build", verify=False)
     outcome = verify_build(build, frames=6)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -270,6 +271,7 @@ def test_a_quantized_channels_last_block_keeps_its_numbers(tmp_path: Path) -> No
     np.testing.assert_array_equal((found.astype(np.float64) - scheme.zero) * scheme.scale, expected)
 
 
+@pytest.mark.verilator
 def test_a_channels_last_build_is_exact_and_reads_its_own_model_again(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(block((1, 6, 6, 3)).SerializeToString())

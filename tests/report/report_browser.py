@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -30,7 +31,7 @@ FLAGS = (
 
 def browse(page: str, folder: Path, *, width: int = 1400) -> tuple[str, list[str]]:
     """Open a page from a file; return the serialized document and the console's lines."""
-    chromium = shutil.which("chromium")
+    chromium = shutil.which(os.environ.get("DOVETAIL_CHROMIUM", "chromium"))
     if chromium is None:
         pytest.fail("headless Chromium is needed to test the report: apt-get install chromium")
     file = folder / "page.html"
