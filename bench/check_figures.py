@@ -182,7 +182,7 @@ def check(table: Table, root: Path = ROOT) -> tuple[list[Finding], list[Finding]
     """What is wrong, what has no record in documents that are not checked whole, and how many figures were compared."""
     load = cache(lambda name: json.loads((root / table.records[name]).read_text(encoding="utf-8")))
     records = {name: load(name) for name in table.records}
-    documents = [Path("README.md"), *sorted(path.relative_to(root) for path in (root / "docs").glob("*.md"))]
+    documents = [Path("README.md"), *sorted(path.relative_to(root) for path in (root / "docs").rglob("*.md"))]
     wrong: list[Finding] = []
     without: list[Finding] = []
     compared = 0

@@ -2,7 +2,8 @@
 
 `python bench/lq.py --json FILE [--resume] [--quick] [--part NAME ...] [--layer NAME ...] [--family NAME ...]`. FILE is written
 after every figure of `datapaths` and after every other part, so that an interrupted run goes on with `--resume`. All of it from
-nothing takes hours of one core's time (docs/lq.md); `--quick` has every key of the figures from small cases, in minutes.
+nothing takes hours of one core's time; `--quick` has every key of the figures from small cases, in minutes.
+docs/method/lq-hardware.md has the figures.
 
 `datapaths`: every layer exists three times with the same drawn weights (Gaussian, seed 0): as 2-bit codes over a basis per filter
 that quantization error minimisation found, read by 2-bit activations over a basis per layer, in popcounts and in tables; and as

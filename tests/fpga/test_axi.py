@@ -304,7 +304,7 @@ def test_a_shell_takes_no_name_of_the_core() -> None:
 
 
 def test_the_documented_register_map_is_the_one_that_is_built() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "board-port.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "registers.md").read_text(encoding="utf-8")
     assert registers.markdown() in page
 
 

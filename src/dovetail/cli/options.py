@@ -63,7 +63,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--topology", choices=CHOICES, help="join the board's FPGAs so (default: as it says); with 'switch' they "
                      "pass circuits on by time slots, as FiC's do")
     sub.add_argument("--models", choices=[m.value for m in ModelSet],
-                     help=f"which models of the papers' board to believe (default: {ModelSet.PLANNING.value}; docs/models.md)")
+                     help=f"which models of the papers' board to use (default: {ModelSet.PLANNING.value}; docs/method/models.md)")
     sub.add_argument("--objective", choices=[g.value for g in Goal], help=f"what to minimise (default: {Goal.LATENCY.value})")
     sub.add_argument("--mode", choices=[m.value for m in Mode],
                      help=f"whether shares of one layer run at once (default: {Mode.CONCURRENT.value})")

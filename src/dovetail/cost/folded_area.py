@@ -37,7 +37,7 @@ SETTLED = 2.0
 """Logic per output bit of ties, lower and upper bound."""
 REGROUP_LOGIC = 200.0
 """Logic of counters and handshakes of what cuts pixels anew and keeps them waiting in front of an engine; a mean of
-MobileNetV2's whole top (docs/fibha.md), where words, FIFOs and forks count 17,562 LUT around 48 engines."""
+MobileNetV2's whole top (docs/method/accelerator-results.md), where words, FIFOs and forks count 17,562 LUT around 48 engines."""
 WAITING_PIXELS = 6
 """Pixels in the FIFO in front of an engine, which bridges its neighbour's pauses; a mean of MobileNetV2's."""
 

@@ -27,7 +27,7 @@ class Scheme:
     """Integers that stand for numbers: a stored `q` of `bits` bits means `(q - zero) * mantissa * 2**exponent`.
 
     One scale for the whole tensor (`axis is None`) or one per index of `axis`. Our own quantizer makes powers of two
-    (no mantissas) without zero points: see docs/numerics.md. Imported models may bring any scale: its mantissa, in [1, 2),
+    (no mantissas) without zero points: see docs/method/numerics.md. Imported models may bring any scale: its mantissa, in [1, 2),
     is that of the file's number, so scales and zero points survive a round trip.
     """
 

@@ -29,7 +29,7 @@ DEFAULT_BITS = 8
 CANDIDATES = 4
 """Exponents tried per tensor: the one that covers the largest value, and three finer ones that saturate."""
 MAX_ADD_GAP = 15
-"""Largest difference of exponents an addition aligns (docs/numerics.md)."""
+"""Largest difference of exponents an addition aligns (docs/method/numerics.md)."""
 KEPT_SAMPLES = 32
 """Samples, evenly spread, on which equalisation is judged."""
 BLOCK_ELEMENTS = 1 << 22

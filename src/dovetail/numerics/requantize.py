@@ -1,7 +1,7 @@
 """From a node's exact integer sum to its stored output: one multiplication, one rounding, one zero point, one clamp.
 
 Between power-of-two scales the multiplication is a shift and everything is exact. Between arbitrary scales the ratio becomes
-a 31-bit integer over a power of two, the same on every device; docs/numerics.md states how far that is from the real ratio.
+a 31-bit integer over a power of two, the same on every device; docs/method/numerics.md states how far it is from the real ratio.
 """
 
 from __future__ import annotations

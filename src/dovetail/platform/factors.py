@@ -2,7 +2,7 @@
 
 *GP partitioning 2023* models every quantity so (a posynomial once multiplied out). Its coefficients are published only
 as binary files; ours are fitted to the published rows by its own criterion, least squares of the values. Kept to
-reproduce that paper; `docs/models.md` compares the errors.
+reproduce that paper; `docs/method/models.md` compares the errors.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ WHY = (
     "about one microsecond and a compact network's tensors stay in the second-level cache at batch 1, so fused pairs rarely "
     "beat our own layers apart; the paper's GPUs have dearer launches and slower memory, where its authors gain. At batch 64 "
     "tensors fit no cache, and whole inverted residuals in registers take 0.28 to 0.47 of our layers apart (MobileNetV2's blocks "
-    "2 to 4, docs/gpu.md).",
+    "2 to 4, docs/method/gpu-findings.md).",
     "cuDNN's layers are alone in a CUDA graph with BatchNorm folded; most of its time at batch 1 is waiting, which our tiles, "
     "overlapping launches and one division of the first-level cache avoid.",
     "PyTorch's compiler stands in for TVM; energies are of the whole card by NVML.",

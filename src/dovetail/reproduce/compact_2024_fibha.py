@@ -127,7 +127,7 @@ def on_gpu(graph: Graph, board: str) -> dict[str, Any]:
     """A frame on a board's GPU alone, by the board's models: seconds and energy of the whole board."""
     plan, _ = make_plan(graph, load_platform(board), Options(time_limit_s=1.0), {n.name: whole_on("gpu") for n in graph.nodes})
     return {"batch1_ms": plan.latency_s * 1e3, "batch1_mj": plan.energy_j * 1e3,
-            "source": f"shipped models of {board}'s GPU (docs/models.md), batch 1, idle power of the board included"}
+            "source": f"shipped models of {board}'s GPU (docs/method/models.md), batch 1, idle power of the board included"}
 
 
 def heuristic(graph: Graph, device: Device, blocks: Blocks) -> dict[str, Any]:

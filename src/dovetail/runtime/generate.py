@@ -68,7 +68,7 @@ def write_parts(folder: Path, program: Program, platform: Platform, hardware: Ha
             (target / f"{segment.graph.name}.onnx").write_bytes(to_onnx(segment.graph, Boundary.INTEGER))
     names = [name for own in loads.values() for name in own]
     notes = [f"weights of {', '.join(names)} are loaded: memories that are written take more logic and registers than the plan "
-             "counts (docs/lq.md)"] if names else []
+             "counts (docs/method/lq-hardware.md)"] if names else []
     for name, segments in systems_of(program, platform).items():
         try:
             notes += write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value).warnings

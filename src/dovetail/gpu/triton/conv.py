@@ -5,7 +5,7 @@ concatenations and parts of channels are places, not copies. Weights are (taps x
 `WN` apart: of floats, output channels lie side by side, of bytes input channels do, as matrix units want them.
 
 Integers: an 8-bit value is stored as int8 (unsigned ones less 128); padding reads `PAD`, the stored form of zero, and biases
-have the zero points' share taken off (`kernels/layers.py`), so that `tl.dot` yields the exact sums of docs/numerics.md. What becomes
+have the zero points' share taken off (`kernels/layers.py`), so that `tl.dot` yields the exact sums of docs/method/numerics.md. What becomes
 of sums: `gpu/triton/finishing.py`.
 
 `PDL` (programmatic dependent launch) lets the next kernel of a CUDA graph start while this one ends: every kernel loads

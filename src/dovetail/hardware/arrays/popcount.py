@@ -1,6 +1,7 @@
 """Resources of an array that counts bits, in bits as it is built (fpga/reusable/counting.py), and the clock edges it takes.
 
-What is no count of bits of an adder, a choice or a memory was fitted to blocks synthesized with Yosys 0.70 (docs/lq.md).
+What is no count of bits of an adder, a choice or a memory was fitted to blocks synthesized with Yosys 0.70
+(docs/method/arrays.md).
 """
 
 from __future__ import annotations

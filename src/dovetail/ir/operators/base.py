@@ -16,7 +16,7 @@ from dovetail.ir.tensor import Real, Region, Shape
 
 
 class Axis(StrEnum):
-    """The ways to divide one operator among devices; see docs/numerics.md for why each is exact."""
+    """The ways to divide one operator among devices; see docs/method/numerics.md for why each is exact."""
 
     OUTPUT_CHANNELS = "output_channels"
     """Filters are divided; every share reads the whole input; outputs are concatenated."""
