@@ -2,8 +2,8 @@
 
 On a GPU (torch, triton, onnx, NumPy alone): `PYTHONPATH=src python bench/gpu_estimator.py --measure FILE [--case NAME:IMAGES ...]
 [--kernel NAME] [--tiles N] [--seconds N]` times the estimate's first tiles and a random choice of others, of every kernel of some
-networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the costs, trees and surfaces that come
-with the package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over
+networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FILE` writes the costs that come with the
+package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over
 everything measured, and for how many kernels the first choice, or the best of those that are timed anyway, is within 5 % of the
 fastest tile measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out
 FILE`, bench/gpu_held_out.py; `--divisions N` times, divided anew).
@@ -17,7 +17,6 @@ import random
 import shlex
 import sys
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
@@ -36,19 +35,15 @@ from dovetail.kernels.estimator import (
     FITTED_ON,
     Config,
     Costs,
-    Floats,
-    Tiles,
     costs,
     costs_from,
     seconds,
     tiles_of,
 )
-from dovetail.kernels.looks import LOOKED
 from dovetail.kernels.lower import lower
 from dovetail.kernels.moves import MovedShape
-from dovetail.kernels.second_look import SecondLook, in_turn, known_of, look_for
 from dovetail.kernels.table import work_of
-from dovetail.platform.gpu_specification import Gpu, specification
+from dovetail.platform.gpu_specification import specification
 from lib.zoo_graph import network
 
 CASES = (("mobilenet-v2", 1), ("mobilenet-v2", 64), ("efficientnet-lite0", 1), ("mobilenet-v1", 8))
@@ -65,7 +60,6 @@ Placed = tuple[Call, Sequence[tuple[float, Mapping[str, int]]], tuple[str, int, 
 LAYERS = ("conv", "deep", "depthwise", "bytewise", "vector")
 """Kernels of one layer; the others are modules of several."""
 COSTS = Path(__file__).parents[1] / "src/dovetail/kernels/costs.toml"
-FORESTS = COSTS.with_name("forests.json")
 
 
 def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
@@ -227,31 +221,6 @@ def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
     replace_text(target, "\n".join(lines) + "\n")
 
 
-def grow(paths: Sequence[Path], kernels: Sequence[str] = tuple(LOOKED), own: Mapping[str, Costs] | None = None) -> dict[str, Any]:
-    """Trees and surfaces of kernels with tiles enough, that go by given costs or those of the package."""
-    from gpu_held_out import different
-    from gpu_surface import fitted_surface
-    from gpu_trees import WOODED, grown_forest, tabled
-    gpu, found, own = specification(FITTED_ON), by_kernel(paths), own or costs()
-    made: dict[str, Any] = {"forests": {}, "surfaces": {}}
-    for kernel in (kernel for kernel in kernels if kernel in found):
-        timed = [(k.call, k.times) for k in different(found[kernel])]
-        table = tabled(gpu, kernel, timed, own[kernel])
-        made["surfaces"][kernel] = fitted_surface(table, kernel, timed)
-        if kernel in WOODED:
-            made["forests"][kernel] = grown_forest(table)
-        print(f"{kernel}: looked at again", flush=True)
-    return made
-
-
-def write_forests(paths: Sequence[Path], target: Path = FORESTS) -> None:
-    """Grow trees and lay surfaces by the costs just written."""
-    measured = json.loads(paths[0].read_text())
-    made = {kernel: costs_from(held) for kernel, held in tomllib.loads(COSTS.read_text()).items() if kernel != "judged"}
-    held = {"by": "python bench/gpu_estimator.py --fit FILE", "gpu": measured["gpu"], "date": measured["date"]}
-    replace_text(target, json.dumps({**held, **grow(paths, own=made)}, separators=(",", ":")) + "\n")
-
-
 def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
     """How far estimates with given costs are from measured times: of all tiles, and of the best tile of each kernel."""
     gpu, every, best = specification(FITTED_ON), list[float](), list[float]()
@@ -262,15 +231,6 @@ def errors(path: Path, each: Mapping[str, Costs]) -> dict[str, float]:
         best.append(abs(float(found.min()) / float(taken.min()) - 1))
     return {"kernels": len(best), "tiles": len(every), "error_median": median(every), "best_error_median": median(best),
             "best_error_90": float(np.percentile(best, 90))}
-
-
-def scores(gpu: Gpu, call: Call, tiles: Tiles, estimates: Floats, own: Costs, look: SecondLook | None) -> Floats:
-    """What tiles are chosen by, the lowest first: by the second look where there is one, else by estimates."""
-    if look is None:
-        return estimates
-    every = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, call.shape.tiles()), own)
-    each = np.minimum(estimates, 1.0)
-    return look.scores(known_of(gpu, call.shape, tiles, each, float(min(every.min(), each.min()))), each)
 
 
 def spearman(a: list[float], b: list[float]) -> float:
@@ -293,10 +253,7 @@ def judge(path: Path) -> dict[str, Any]:
         if len(judged) >= LEAST_TILES:
             inside.append(spearman([e for e, _ in judged], [t for _, t in judged]))
             limit = CLOSE * min(t for _, t in judged)
-            look = look_for(gpu, call.kernel, kind)
-            order = in_turn(np.argsort(found, kind="stable"), np.argsort(
-                scores(gpu, call, tiles, found, costs()[call.kernel], look), kind="stable"))
-            first = [times[i][0] <= limit for i in order[:CANDIDATES]]
+            first = [times[i][0] <= limit for i in np.argsort(found, kind="stable")[:CANDIDATES]]
             firsts.setdefault(call.kernel, []).append((first[0], any(first)))
     every = [f for found in firsts.values() for f in found]
     return {"tiles": len(taken), "kernels": len(every), "spearman": spearman(estimates, taken),
@@ -329,7 +286,6 @@ def main() -> None:
                 time.perf_counter() + options.seconds, options.kernel, options.tiles)
     if options.fit:
         fit(options.fit)
-        write_forests(options.fit)
     if options.hold_out:
         from gpu_held_out import hold_out
         print(json.dumps(hold_out(options.hold_out, options.divisions), indent=1))

@@ -7,8 +7,7 @@ one kernel here, and a tile timed more than once counts with its median.
 Readings, since "for so many layers" can be read in several ways: `all` kernels with tiles to choose from, fused modules too;
 those of one layer (`layers`), each once, or once for every place in a network it could be in (`layers_by_place`); of every place
 only the fastest of its kernels, which is the one that runs (`layers_run`); and the kernel and tile that the estimate takes for a
-place, against the fastest tile of all its kernels (`layers_any_kernel`). Settings of surfaces (bench/gpu_surface.py) and what is
-known of tiles were chosen by two thirds of the layers; the others by themselves are `layers_set_aside`.
+place, against the fastest tile of all its kernels (`layers_any_kernel`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +22,9 @@ import numpy as np
 
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, Costs, costs_from, seconds, tiles_of
-from dovetail.kernels.looks import LOOKED
-from dovetail.kernels.second_look import SecondLook, forest_from
 from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
-from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, Placed, by_kernel, fit_kernel, once, scores
-from gpu_surface import surface_through
-from gpu_trees import WOODED, grown_forest, tabled
+from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, Placed, by_kernel, fit_kernel, once
 
 FOLDS, DIVISIONS = 6, 2
 Place = tuple[str, int, tuple[str, ...], int]
@@ -48,16 +42,14 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Choice:
-    """Seconds of the tile that comes first, of the one that costs alone would take, of the fastest; and what it was estimated."""
+    """Seconds of the tile that comes first, and of the fastest; and what the first one was estimated."""
 
     kernel: str
     chosen: float
-    by_costs: float
     best: float
     estimated: float
     places: tuple[Place, ...]
     division: int = 0
-    aside: bool = False
 
 
 def different(found: Iterable[Placed]) -> list[Kernel]:
@@ -78,14 +70,9 @@ def alike(call: Call) -> str:
     return str(sorted(held.items()))
 
 
-def set_aside(call: Call) -> bool:
-    """Whether a layer took no part in choosing settings: one in three, the same ones in every division."""
-    return int(sha256(alike(call).encode()).hexdigest(), 16) % 3 == 0
-
-
 def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Choice]:
-    """What is chosen of every kernel by costs, trees and a surface that know nothing of its layer."""
-    gpu, made = specification(FITTED_ON), list[Choice]()
+    """What is chosen of every kernel by costs that know nothing of its layer."""
+    made = list[Choice]()
     every, layers = different(found), sorted({alike(call) for call, *_ in found})
     random.Random(division).shuffle(layers)
     for fold in range(FOLDS):
@@ -94,20 +81,16 @@ def choices(kernel: str, found: Sequence[Placed], division: int = 0) -> list[Cho
         judged = [k for k in every if alike(k.call) in out and len(k.times) >= LEAST_TILES]
         if not kept or not judged:
             continue
-        own, look = costs_from(fit_kernel(kernel, kept)), None
-        if kernel in LOOKED:
-            table = tabled(gpu, kernel, [(k.call, k.times) for k in every if alike(k.call) not in out], own)
-            look = SecondLook(forest_from(grown_forest(table)) if kernel in WOODED else None, surface_through(table, kernel))
-        made += [replace(choice(k, own, look), division=division, aside=set_aside(k.call)) for k in judged]
+        own = costs_from(fit_kernel(kernel, kept))
+        made += [replace(choice(k, own), division=division) for k in judged]
     return made
 
 
-def choice(kernel: Kernel, own: Costs, look: SecondLook | None) -> Choice:
+def choice(kernel: Kernel, own: Costs) -> Choice:
     gpu, call, times = specification(FITTED_ON), kernel.call, kernel.times
     tiles = tiles_of([c for _, c in times])
     each = seconds(gpu, call.kernel, FITTED_KIND, work_of(gpu, call.shape, tiles), own)
-    by_look, by_costs = (times[int(np.argmin(scores(gpu, call, tiles, each, own, by)))][0] for by in (look, None))
-    return Choice(call.kernel, by_look, by_costs, min(t for t, _ in times), float(each.min()), kernel.places)
+    return Choice(call.kernel, times[int(np.argmin(each))][0], min(t for t, _ in times), float(each.min()), kernel.places)
 
 
 def hold_out(paths: Sequence[Path], divisions: int = DIVISIONS) -> dict[str, Any]:
@@ -138,13 +121,11 @@ def readings(made: Sequence[Choice]) -> dict[str, Any]:
         any_kernel += [replace(taken, best=fastest.best)] * count
     return {"all": shown(made), "layers": shown(layers), "layers_by_place": shown([c for c in layers for *_, n in c.places
                                                                                      for _ in range(n)]),
-            "layers_run": shown(run), "layers_any_kernel": shown(any_kernel),
-            **({"layers_set_aside": shown(aside)} if (aside := [c for c in layers if c.aside]) else {})}
+            "layers_run": shown(run), "layers_any_kernel": shown(any_kernel)}
 
 
 def shown(found: Sequence[Choice]) -> dict[str, float]:
-    """What first choices lose against the fastest tile, and how often costs alone would have been close."""
-    lost, before = np.array([c.chosen / c.best - 1 for c in found]), np.array([c.by_costs / c.best - 1 for c in found])
+    """What first choices lose against the fastest tile."""
+    lost = np.array([c.chosen / c.best - 1 for c in found])
     return {"kernels": len(lost), "first_within_5_percent": float(np.mean(lost <= CLOSE - 1)),
-            "lost_median": float(np.median(lost)), "lost_90": float(np.percentile(lost, 90)), "lost_mean": float(lost.mean()),
-            "by_costs_alone": float(np.mean(before <= CLOSE - 1))}
+            "lost_median": float(np.median(lost)), "lost_90": float(np.percentile(lost, 90)), "lost_mean": float(lost.mean())}

@@ -11,15 +11,16 @@ from dovetail.kernels.conv import ConvShape
 from dovetail.kernels.depthwise import DepthwiseShape
 from dovetail.kernels.estimator import WITHOUT_UNITS, Config, Floats, Tiles, seconds
 from dovetail.kernels.products import measured, sizes_of
-from dovetail.kernels.second_look import LOOKED_AT, in_turn, known_of, look_for
 from dovetail.kernels.shape import KernelShape, configs_of, stacked
 from dovetail.kernels.table import kernel_of, work_of
 from dovetail.platform.gpu_specification import Gpu
 
-SAME, FEW_RESULTS = 0.001, 16
-"""Share of a time by which estimates that mean the same may differ, and results of a thread up to which they are few."""
+SAME = 0.001
+"""Share of a time by which estimates that mean the same may differ: chosen far below the error of estimates."""
+FEW_RESULTS = 16
+"""Results of a thread up to which sums apart are worth a look of their own (chosen)."""
 AT_ONCE = 1 << 16
-"""Tiles judged together: few enough for a cache."""
+"""Tiles judged together: chosen few enough for a processor's cache; changes no result."""
 
 
 def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...], tuple[float, ...]]:
@@ -33,12 +34,7 @@ def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...],
     order = order[np.isfinite(times[order])] if np.isfinite(times).any() else order[:1]
     order = order[:kernel.most_tiles]
     found = tuple(times[order].tolist())
-    look = look_for(gpu, kernel.name, kind)
-    if look is not None and len(order) > 1:  # which tile is that fast, not how fast
-        first = order[:LOOKED_AT]
-        known = known_of(gpu, shape, {name: values[first] for name, values in tiles.items()}, times[first], found[0])
-        order[:LOOKED_AT] = in_turn(first, first[np.argsort(look.scores(known, times[first]), kind="stable")])
-    elif kind == "int8" and isinstance(shape, DepthwiseShape):
+    if kind == "int8" and isinstance(shape, DepthwiseShape):
         # costs are those of halves, where several columns of a thread save conversions; with one, bytes load more at once
         order = both_in_turn(order, tiles["SIDE"][order] == 1)
     elif kind in WITHOUT_UNITS and isinstance(shape, ConvShape):
