@@ -24,7 +24,7 @@ from dovetail.kernels.layout import TensorLayout
 
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)
-"""First compute capability with programmatic dependent launches; source: CUDA C++ Programming Guide."""
+"""First compute capability with programmatic dependent launches."""
 
 
 SHARED_CARVEOUT = 9

@@ -24,11 +24,11 @@ from triton.runtime.jit import MockTensor
 from dovetail.gpu.triton.table import KERNELS
 
 ALIGNED = 16
-"""Bytes that Triton takes operands to begin at a multiple of."""
+"""Bytes that Triton takes operands to begin at a multiple of; source: its specialization of pointers (tt.divisibility)."""
 UNALIGNED = " unaligned"
 """What is said of operands that do not."""
 FEWEST = 8
-"""Jobs below which starting processes takes longer than compiling."""
+"""Jobs below which starting processes takes longer than compiling (chosen)."""
 
 
 def unrolled(job: CompileJob) -> int:

@@ -28,28 +28,39 @@ from dovetail.gpu.remembered import Remembered, network_key
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
 
-REPEATS, REPLAYS, ROUNDS = 20, 5, 5
+REPEATS = 20
+"""Copies of a kernel that are timed together at most (chosen)."""
+REPLAYS = 5
+"""Replays of a CUDA graph that are timed together (chosen)."""
+ROUNDS = 5
+"""Times that this is done; the median counts (chosen)."""
 TOGETHER_S = 1e-3
-"""Seconds that copies of a kernel timed together need not exceed: of long kernels, fewer say as much."""
+"""Seconds that copies of a kernel timed together need not exceed: of long kernels, fewer say as much (chosen)."""
 IN_PLACE_TILES = CANDIDATES
 """Tiles of a kernel that are tried in its place, the best alone first."""
 FURTHER = 2 * CANDIDATES
-"""Tiles that are timed of kernels of bytes that matter: costs were fitted to floats, and say less of bytes."""
+"""Tiles that are timed of kernels of bytes that matter: chosen, since costs were fitted to floats, and say less of bytes."""
 MATTERS = 0.05
-"""Share of a network's time from which on a kernel is worth more tiles."""
-DETOUR, SHORT_DETOUR = 0.5, 0.3
+"""Share of a network's time from which on a kernel is worth more tiles (chosen)."""
+DETOUR = 0.5
 """Share of a kernel's time with its first tile by which divisions with it may be slower than the fastest for other tiles to be
-timed, and the same with all of these for further ones."""
+timed: measured on MobileNetV2 to leave out no kernel that was chosen (docs/gpu.md)."""
+SHORT_DETOUR = 0.3
+"""The same with all of these for further ones (chosen)."""
 IN_PLACE_SLACK = 1.3
-"""How much slower alone than what it replaces a kernel may be to be tried in its place."""
+"""How much slower alone than what it replaces a kernel may be to be tried in its place (chosen)."""
 IN_PLACE_GAIN = 0.001
-"""Share of the network's time a swap must win, or noise would decide."""
+"""Share of the network's time a swap must win, or noise would decide (chosen)."""
 IN_PLACE_S = 12.0
-"""Seconds this search may take, unless a tuner says otherwise."""
-COMPILING_S, LEAST_COMPILING_S = 35.0, 10.0
-"""Seconds of all tuning after which no more tiles are begun to be compiled, and those that there are for it in any case."""
-COLD_S, LEAST_IN_PLACE = 50.0, 1 / 3
-"""Seconds of all tuning after which the search stops, and the share of its time that it has in any case."""
+"""Seconds this search may take, unless a tuner says otherwise (chosen: tuning from cold in less than a minute)."""
+COMPILING_S = 35.0
+"""Seconds of all tuning after which no more tiles are begun to be compiled (chosen: tuning in less than a minute)."""
+LEAST_COMPILING_S = 10.0
+"""Seconds that there are for compiling in any case (chosen)."""
+COLD_S = 50.0
+"""Seconds of all tuning after which the search in place stops (chosen: tuning in less than a minute)."""
+LEAST_IN_PLACE = 1 / 3
+"""Share of its time that the search in place has in any case (chosen)."""
 
 
 @dataclass(frozen=True, slots=True)

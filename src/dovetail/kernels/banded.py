@@ -27,7 +27,7 @@ from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 MOST_BAND = 256
-"""Pixels of the layer in front that a program holds."""
+"""Pixels of the layer in front that a program holds (chosen: more do not fit registers)."""
 
 
 class BandedShape(NamedTuple):

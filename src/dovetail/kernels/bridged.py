@@ -35,21 +35,21 @@ from dovetail.platform.gpu_specification import Gpu
 PIXELS = 8
 """Pixels of a program: as many as matrix units take at least."""
 MOST_MAP = 1 << 14
-"""Pixels of all images up to which beginning kernels is what a block waits for."""
+"""Pixels of all images up to which beginning kernels is what a block waits for (chosen)."""
 MOST_REGISTERS = 200
-"""Registers of a thread."""
+"""Registers of a thread (chosen: an estimate close to the limit of 255 spills)."""
 MOST_WORD_REGISTERS = 255
-"""The same where channels come four in a word."""
+"""The same where channels come four in a word (chosen: the most that a thread can have)."""
 MOST_BYTES = 200 << 10
-"""Bytes of weights that a program holds in shared memory."""
+"""Bytes of weights that a program holds in shared memory (chosen)."""
 MOST_STEPS = 3
-"""Blocks of channels of a program."""
+"""Blocks of channels of a program (chosen: Triton unrolls them)."""
 MOST_TAPS = 27
-"""Taps of all of these: Triton unrolls them (75 taps took it 39 s)."""
+"""Taps of all of these: Triton unrolls them (measured: 75 taps took it 39 s)."""
 MOST_BLOCKS = 2
-"""Blocks of the layer between, which Triton unrolls too."""
+"""Blocks of the layer between, which Triton unrolls too (chosen)."""
 MOST_WASTE = 1.5
-"""How many times its channels a program may compute."""
+"""How many times its channels a program may compute (chosen)."""
 
 
 class BridgedShape(NamedTuple):

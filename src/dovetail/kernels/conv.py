@@ -32,11 +32,11 @@ from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 MOST_HALVED = 4096
-"""Pixels up to which chains of products are what a pointwise layer waits for."""
+"""Pixels up to which chains of products are what a pointwise layer waits for (chosen)."""
 GATHERED = 2.0
-"""Registers of a value that is gathered, with its address."""
+"""Registers of a value that is gathered, with its address (chosen for limiting tiles)."""
 MOST_GATHERED = 216
-"""Registers of a thread for all values it gathers and its sums."""
+"""Registers of a thread for all values it gathers and its sums (chosen below the limit of 255)."""
 
 
 class ConvShape(NamedTuple):

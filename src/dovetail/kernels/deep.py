@@ -28,13 +28,13 @@ from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 LEAST_DEEP = 32
-"""Input channels from which a pointwise layer's weights may be held."""
+"""Input channels from which a pointwise layer's weights may be held (chosen: matrix units take 16 or 32 at once)."""
 MOST_HELD = 8 << 10
-"""Bytes of weights, or of inputs, that a warp holds in registers."""
+"""Bytes of weights, or of inputs, that a warp holds in registers (chosen: 64 registers of each thread)."""
 MOST_STEPS = 16
-"""Steps of a program."""
+"""Steps of a program (chosen: Triton unrolls them)."""
 MOST_WASTE = 1.4
-"""How many times the channels a program may read."""
+"""How many times the channels a program may read (chosen)."""
 
 
 class DeepShape(NamedTuple):

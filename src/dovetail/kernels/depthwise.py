@@ -19,15 +19,15 @@ from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 MANY_CHANNELS = 65
-"""Channels from which on tiles are the same, however many more there are: the widest then have no more than twice as many."""
+"""Channels from which on tiles are the same: chosen, since the widest tile then has no more than twice as many."""
 MOST_UNROLLED = 9
-"""Taps up to which weights may be loaded where they are used, input row by input row."""
+"""Taps up to which weights may be loaded where they are used, input row by input row (chosen)."""
 MOST_PRODUCTS = 420
-"""Products of an element that a kernel without a loop may have: Triton translates more for too long."""
+"""Products of an element that a kernel without a loop may have: chosen, since Triton translates more for too long."""
 MOST_REGISTERS = 216
-"""Registers of a thread."""
+"""Registers of a thread (chosen below the limit of 255, by estimate)."""
 MOST_TOGETHER = 28
-"""Pixels of a thread."""
+"""Pixels of a thread (chosen: four by seven)."""
 
 
 class DepthwiseShape(NamedTuple):

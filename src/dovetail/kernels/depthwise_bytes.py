@@ -20,15 +20,15 @@ from dovetail.platform.gpu_specification import Gpu
 QUARTER = 4
 """Bytes of a word."""
 MOST_ACROSS = 8
-"""Taps in a row up to which bytes are turned."""
+"""Taps in a row up to which bytes are turned (chosen: two words)."""
 MOST_SUMS = 112
-"""Registers of a thread for sums and a row of pixels."""
+"""Registers of a thread for sums and a row of pixels (chosen)."""
 LIGHT_TAPS = 160
-"""Registers of a thread for sums, pixels and all taps up to which taps are held in any case."""
+"""Registers of a thread for sums, pixels and all taps up to which taps are held in any case (chosen)."""
 MOST_TAPS = 208
-"""The same up to which taps may be held."""
+"""The same up to which taps may be held (chosen below the limit of 255)."""
 MOST_WORDS = 320
-"""Instructions of four products in a row: more take Triton half a minute, and a tile with more was never faster by 4 %."""
+"""Instructions of four products in a row: more take Triton half a minute; none was measured to be faster by 4 %."""
 
 
 class DepthwiseBytesShape(NamedTuple):

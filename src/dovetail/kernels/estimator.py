@@ -33,13 +33,15 @@ Tiles = Mapping[str, Floats]
 Number = Any
 """A number, or an array with one entry per tile."""
 FITTED_ON = "h200"
+"""GPU whose times the costs were fitted to."""
 FITTED_KIND = "float16"
-"""GPU and arithmetic whose times the costs were fitted to."""
+"""Their arithmetic."""
 CANDIDATES = 6
-"""Tiles of a kernel that are timed, the most promising first."""
-WITHOUT_UNITS, MOST_IN_A_ROW = ("float32",), 6144
-"""Arithmetics whose products no matrix unit takes, and how many of these a thread may have in a row: Triton writes down each of
-them, a thousand in a second (and 27,648 in two minutes), and an instruction cache holds about as many."""
+"""Tiles of a kernel that are timed, the most promising first: chosen, see docs/gpu.md for how often one of them is fast."""
+WITHOUT_UNITS = ("float32",)
+"""Arithmetics whose products no matrix unit takes."""
+MOST_IN_A_ROW = 6144
+"""How many of these a thread may have in a row: chosen, since Triton writes down each, measured at a thousand in a second."""
 RESERVED_SHARED = 1024
 """Bytes of shared memory every program takes for itself."""
 SECTOR = 32

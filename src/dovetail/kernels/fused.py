@@ -32,7 +32,7 @@ from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 MOST_FRONT = 256
-"""Input channels a front may have, and output channels a back: all of them are held at once."""
+"""Input channels a front may have, and output channels a back: all of them are held at once (chosen)."""
 
 
 class FusedShape(NamedTuple):

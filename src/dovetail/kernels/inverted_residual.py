@@ -32,13 +32,13 @@ from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 MOST_CHANNELS = 128
-"""Input and output channels: all of them are held at once."""
+"""Input and output channels: all of them are held at once (chosen)."""
 MOST_VALUES = 1 << 31
 """Values that the input may have: where they lie is an integer of 32 bits."""
 MOST_REGISTERS = 230
-"""Registers of a thread."""
+"""Registers of a thread (chosen below the limit of 255, by estimate)."""
 MOST_DOTS = 36
-"""Products of matrices that a program may have in a row: Triton unrolls them all."""
+"""Products of matrices that a program may have in a row: chosen, since Triton unrolls them all."""
 
 
 class InvertedResidualShape(NamedTuple):

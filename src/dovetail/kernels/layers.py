@@ -5,31 +5,41 @@ Quantized tensors are stored as int8, unsigned ones less 128 (`STORED_OFFSET`): 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Add, Array, Clamp, Conv, Gemm, Graph, Mul, Node, Scheme
+from dovetail.ir import Array, Clamp, Conv, Graph, Mul, Node, Scheme
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import Requantizer, requantizer
 
 STORED_OFFSET = 128
-PLAIN, WIDE, FLOATING = 0, 1, 2
-"""Shifts of 32-bit sums; shifts of 64-bit products with multipliers; shifts of sums that float32 holds, by its own rounding."""
-LARGEST_FLOATING, MOST_FLOATING_SHIFT = 1 << 22, 22
+"""What stored bytes of an unsigned tensor are less than its integers."""
+PLAIN = 0
+"""Sums are rounded by shifts of 32 bits."""
+WIDE = 1
+"""Sums are rounded by multipliers and shifts of 64-bit products."""
+FLOATING = 2
+"""Sums are rounded by float32, which holds them."""
+LARGEST_FLOATING = 1 << 22
+"""Sums stay below it for float32 to round them: chosen one bit below what its mantissa holds, for the sign."""
+MOST_FLOATING_SHIFT = 22
+"""Bits that such sums are shifted by at most."""
 LARGEST_SUM = 1 << 31
 """Sums of products must stay below, or int32 accumulators would wrap."""
-MOST_APART, LARGEST_WIDE = 255, 1 << 61
-"""How far apart two bytes are, and what leaves room to round in 64 bits."""
-
-
+MOST_APART = 255
+"""How far apart two bytes are."""
+LARGEST_WIDE = 1 << 61
+"""Chosen to leave room to round in 64 bits."""
+FACTORS: Mapping[type, int] = {Mul: 2}
+"""Inputs that one operator multiplies with each other, where there are several."""
 ACTIVATIONS = {"HardSwish": 1, "HardSigmoid": 2, "GELU": 3, "GELU (tanh)": 4, "SiLU": 5, "Sigmoid": 6, "Tanh": 7}
 """Functions of floats that kernels compute, by the names that reading a model gives them."""
 LOOKED_UP = 8
-"""What stands for a function of bytes, which is a table."""
+"""What stands for a function of bytes, which is a table: chosen as the number behind ACTIVATIONS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,35 +109,33 @@ def arranged(graph: Graph, node: Node, height: int, width: int) -> Array:
 
     A Gemm that reads a flattened map is a convolution whose kernel is the map.
     """
-    weights = graph.constants[node.params[0]].array
-    if isinstance(node.op, Gemm):
+    weights, groups = graph.constants[node.params[0]].array, max(1, groups_of(node))
+    if is_depthwise(graph, node):
+        return np.ascontiguousarray(weights[:, 0].transpose(1, 2, 0).reshape(-1, len(weights)))
+    if weights.ndim == 2:
         weights = weights.reshape(len(weights), -1, height, width)
-        groups = 1
-    else:
-        assert isinstance(node.op, Conv)
-        groups = node.op.groups
-        if is_depthwise(graph, node):
-            return np.ascontiguousarray(weights[:, 0].transpose(1, 2, 0).reshape(-1, len(weights)))
     filters, channels, rows, columns = weights.shape
     apart = weights.reshape(groups, filters // groups, channels, rows, columns).transpose(0, 3, 4, 2, 1)
     return np.ascontiguousarray(apart.reshape(groups * rows * columns * channels, filters // groups))
 
 
+def groups_of(node: Node) -> int:
+    """Groups of a convolution, none of anything else."""
+    return node.op.groups if isinstance(node.op, Conv) else 0
+
+
 def is_depthwise(graph: Graph, node: Node) -> bool:
     """One filter per channel."""
-    op = node.op
-    return isinstance(op, Conv) and op.groups > 1 and op.groups == op.filters == graph.shape(node.inputs[0])[1]
+    return 1 < groups_of(node) == graph.shape(node.inputs[0])[1] == graph.shape(node.output)[1]
 
 
 def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> LayerWeights:
     """A convolution or fully connected layer, whose flattened input map is height x width."""
-    op = node.op
-    assert isinstance(op, Conv | Gemm)
-    if op.partial:
+    if len(node.params) < 2:  # no bias
         raise UnsupportedError(f"node {node.name}: one share of an input-channel split; such parts run in the interpreter")
     weights, bias = arranged(graph, node, height, width), graph.constants[node.params[1]].array
     if not graph.quantized:
-        lo, hi = float_bounds(op.clamp)
+        lo, hi = float_bounds(node.op.bounds)
         return LayerWeights(weights, bias.astype(np.float32), np.ones(1, np.int32), np.zeros(1, np.int32), PLAIN, lo, hi, 0, 0.0)
     source, target = byte_scheme(graph, node.inputs[0]), byte_scheme(graph, node.output)
     how, filters = requantizer(graph, node), graph.shape(node.output)[1]
@@ -144,7 +152,7 @@ def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> LayerWei
         rounding = FLOATING
     if bound.max(initial=0) >= LARGEST_SUM or shifts.max(initial=0) > (62 if rounding == WIDE else 31):
         raise UnsupportedError(f"node {node.name}: its sums may exceed 32 bits; such parts run in the integer interpreter")
-    lo, hi = integer_bounds(op.clamp, target)
+    lo, hi = integer_bounds(node.op.bounds, target)
     moved = offset_of(target)
     multipliers = np.array([m << max(-s, 0) for m, s in pairs], dtype=np.int64)
     return LayerWeights(weights.astype(np.int8), (bias.astype(np.int64) - zero * total.sum(1)).astype(np.int32), multipliers,
@@ -157,8 +165,10 @@ def common_rounding(layers: Sequence[LayerWeights]) -> int:
     return WIDE if WIDE in found else FLOATING if found == {FLOATING} else PLAIN
 
 
-MOST_STEPS, MOST_KEPT_SHIFT = 256, 16
-"""Bytes between a layer's bounds, and shifts up to which a sum less its lower bound is exact in float32."""
+MOST_STEPS = 256
+"""Bytes between a layer's bounds."""
+MOST_KEPT_SHIFT = 16
+"""Shifts up to which a sum less its lower bound is exact in float32: eight of its 24 bits are for the byte."""
 
 
 def finished_in_floats(layer: LayerWeights) -> bool:
@@ -167,9 +177,12 @@ def finished_in_floats(layer: LayerWeights) -> bool:
     return layer.rounding == FLOATING and layer.hi - layer.lo <= MOST_STEPS and exact
 
 
-FLOATS_BEGIN, FLOATS_BITS = 12582912.0, 0x4B400000
-"""float32's 1.5 * 2**23, and its bits."""
-LOWEST_BYTE, HIGHEST_BYTE = -128, 127
+FLOATS_BEGIN = 1.5 * 2.0 ** 23
+"""Where a mantissa of float32 counts ones, up and down; source: IEEE 754."""
+FLOATS_BITS = 0x4B400000
+"""The bits of that number; source: IEEE 754."""
+BYTE_BOUNDS = (-128, 127)
+"""Bounds of a stored byte, which an instruction that packs bytes keeps by itself; source: PTX ISA, cvt.pack.sat."""
 
 
 def scaled_taps(middle: LayerWeights, front_scale: float, middle_scale: float) -> tuple[Array, Array]:
@@ -180,7 +193,7 @@ def scaled_taps(middle: LayerWeights, front_scale: float, middle_scale: float) -
 
 def packs_to_bytes(layer: LayerWeights) -> bool:
     """Whether the instruction that packs bytes keeps a layer's bounds, and one float32 multiplication rounds its sums."""
-    return layer.rounding == FLOATING and (layer.lo, layer.hi) == (LOWEST_BYTE, HIGHEST_BYTE)
+    return layer.rounding == FLOATING and (layer.lo, layer.hi) == BYTE_BOUNDS
 
 
 def as_floats(layer: LayerWeights) -> tuple[Array, Array, Array]:
@@ -193,8 +206,12 @@ def as_floats(layer: LayerWeights) -> tuple[Array, Array, Array]:
     return layer.bias + np.int32(FLOATS_BITS), factor, (rest - FLOATS_BEGIN * factor.astype(np.float64)).astype(np.float32)
 
 
-LEAST_BEGIN, LEAST_BITS, LEAST = 2.0 ** -100, FLOATS_BITS - (100 << 23), -149
-"""What one counts where sums begin at 1.5 * 2**-77, the bits of that, and the exponent of float32's least number."""
+LEAST_BEGIN = 2.0 ** -100
+"""What one counts where sums begin at 1.5 * 2**-77: chosen so that one factor takes them to float32's least numbers."""
+LEAST_BITS = FLOATS_BITS - (100 << 23)
+"""The bits of 1.5 * 2**-77; source: IEEE 754."""
+LEAST = -149
+"""The exponent of float32's least number; source: IEEE 754."""
 
 
 def as_least_floats(layer: LayerWeights) -> tuple[Array, Array, Array]:
@@ -239,7 +256,7 @@ def change_of(graph: Graph, node: Node, index: int = 0) -> Change:
     how, source, target = requantizer(graph, node), byte_scheme(graph, node.inputs[index]), byte_scheme(graph, node.output)
     lo, hi = integer_bounds(node.op.bounds, target)
     moved, count = offset_of(target), int(np.max(node.op.divisor(graph.input_shapes(node))))
-    _fits(node, how, MOST_APART ** (2 if isinstance(node.op, Mul) else 1) * count * _factor(how, index), count)
+    _fits(node, how, MOST_APART ** FACTORS.get(type(node.op), 1) * count * _factor(how, index), count)
     return Change(_factor(how, index), max(how.shifts[0], 0), how.zeros[index] - offset_of(source), how.zero - moved,
                   lo - moved, hi - moved)
 
@@ -258,14 +275,13 @@ def _factor(how: Requantizer, index: int) -> int:
 
 def addition(graph: Graph, node: Node, first: str) -> Addition:
     """The constants of an addition of two tensors, `first` being the own side."""
-    assert isinstance(node.op, Add)
     if not graph.quantized:
-        return Addition(lo=float_bounds(node.op.clamp)[0], hi=float_bounds(node.op.clamp)[1])
+        return Addition(lo=float_bounds(node.op.bounds)[0], hi=float_bounds(node.op.bounds)[1])
     how, target = requantizer(graph, node), byte_scheme(graph, node.output)
     _fits(node, how, MOST_APART * (_factor(how, 0) + _factor(how, 1)))
     order = (0, 1) if node.inputs[0] == first else (1, 0)
     zeros = [how.zeros[i] - offset_of(byte_scheme(graph, node.inputs[i])) for i in order]
-    lo, hi = integer_bounds(node.op.clamp, target)
+    lo, hi = integer_bounds(node.op.bounds, target)
     moved = offset_of(target)
     return Addition((_factor(how, order[0]), _factor(how, order[1])), (zeros[0], zeros[1]), max(how.shifts[0], 0), lo - moved,
                hi - moved, how.zero - moved)

@@ -45,6 +45,7 @@ from dovetail.kernels.layers import (
     among,
     byte_scheme,
     change_of,
+    groups_of,
     is_depthwise,
     layer,
     offset_of,
@@ -53,8 +54,10 @@ from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.options import Lowered
 from dovetail.platform.gpu_specification import Gpu
 
+DENSE = (Conv, Gemm)
+"""Operators whose layers read planes as well as pixels, unless they are depthwise."""
 MOST_MEAN = 256
-"""Pixels a program averages at most."""
+"""Pixels a program averages at most (chosen: all of them are one tile)."""
 
 
 def lower(graph: Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
@@ -86,12 +89,12 @@ class Lowering:
         self.waiting: dict[str, tuple[Node, tuple[int, ...], TensorLayout, int]] = {}
         """Choices that a concatenation will have: node, channels, where their source lies, and how much came before them."""
         for node in graph.nodes:
-            if isinstance(node.op, Concat) and node.op.axis == 1:
-                self._divide(node)
+            if type(node.op) is Concat:
+                self._divide(node, node.op)
 
     def _planar(self, tensor: str) -> bool:
         """Whether an input stays as the model has it: dense layers read planes, whatever else reads it wants pixels."""
-        return all(isinstance(n.op, Conv | Gemm) and not is_depthwise(self.graph, n) for n in self.graph.consumers(tensor))
+        return all(type(n.op) in DENSE and not is_depthwise(self.graph, n) for n in self.graph.consumers(tensor))
 
     def _fresh(self, tensor: str, planar: bool = False) -> TensorLayout:
         shape = self.graph.shape(tensor)
@@ -102,13 +105,13 @@ class Lowering:
         height, width = shape[2:] if len(shape) == 4 else (1, 1)
         return TensorLayout(tensor, self.images, height, width, shape[1], shape[1], planar=planar)
 
-    def _divide(self, node: Node) -> None:
+    def _divide(self, node: Node, op: Concat) -> None:
         """Inputs of a concatenation that nothing else concatenates, in the same integers, are made where they belong."""
         offset, whole = 0, self.graph.shape(node.output)[1]
-        for tensor in node.inputs:
+        for tensor in node.inputs if op.axis == 1 else ():
             same = self.graph.tensors[tensor].scheme == self.graph.tensors[node.output].scheme
             maker = self.graph.producer(tensor)
-            if tensor not in self.parts and same and maker is not None and not isinstance(maker.op, Reshape) \
+            if tensor not in self.parts and same and maker is not None and type(maker.op) is not Reshape \
                     and tensor not in self.graph.outputs and node.inputs.count(tensor) == 1:
                 self.parts[tensor] = (node.output, offset, whole)
             offset += self.graph.shape(tensor)[1]
@@ -195,7 +198,7 @@ class Lowering:
     def _flat(self, node: Node, op: Reshape) -> None:
         x, shape = self.places[node.inputs[0]], self.graph.shape(node.output)
         flattens = len(shape) == 2 and shape[1] == x.channels * x.height * x.width and not x.planar
-        if not flattens or not all(isinstance(n.op, Gemm) or x.height * x.width == 1 for n in self.graph.consumers(node.output)):
+        if not flattens or not all(type(n.op) is Gemm or x.height * x.width == 1 for n in self.graph.consumers(node.output)):
             raise UnsupportedError(f"node {node.name}: GPU kernels flatten maps before fully connected layers or at the end only")
         y = x
         if not self._unchanged(node):
@@ -258,7 +261,7 @@ class Lowering:
         """Whether only dense layers read chosen channels, each of them once: they may read the whole tensor instead."""
         whole, same = self.places.get(node.inputs[0]), self._unchanged(node)
         readers = self.graph.consumers(node.output)
-        dense = bool(readers) and all(isinstance(r.op, Conv) and r.op.groups == 1 for r in readers)
+        dense = bool(readers) and all(groups_of(r) == 1 for r in readers)
         return same and dense and whole is not None and not whole.planar and len(set(indices)) == len(indices) \
             and node.output not in self.graph.outputs
 

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-LEAST, MOST = 0.1, 0.9
-"""Bounds of shares: what is beyond was not measured."""
+LEAST = 0.1
+"""The least share: what is below was not measured."""
+MOST = 0.9
+"""The largest share: what is above was not measured."""
 IN_CACHE = 1024
-"""Products of a thread in a row from which on each doubling counts."""
+"""Products of a thread in a row from which on each doubling counts (chosen for the fit by bench/gpu_products.py)."""
 SIZES = ("BP", "BN", "BK", "num_warps")
 """What makes the size of a tile."""
 Shares = Mapping[str, Mapping[str, float]]

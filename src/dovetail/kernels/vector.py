@@ -16,9 +16,9 @@ from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
 MOST_IMAGES = 4
-"""Images up to which every image may read all weights anew."""
+"""Images up to which every image may read all weights anew (chosen)."""
 MOST_WEIGHTS = 1 << 15
-"""Weights that one program holds in registers."""
+"""Weights that one program holds in registers (chosen)."""
 
 
 class VectorShape(NamedTuple):
