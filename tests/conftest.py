@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -34,6 +36,8 @@ SLOW = {
     "slow(reason)": "takes more than a few seconds",
 }
 """Markers of the slow tier."""
+SLOW_NAMES = {marker.partition("(")[0] for marker in SLOW}
+"""Their names."""
 SLOW_FOLDERS = {
     "gpu": "kernels run in Triton's interpreter, or are compiled",
     "partition": "networks are planned, and plans compared with enumeration",
@@ -73,6 +77,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Choose the tests of the tier, and begin with the files that take longest."""
     record, tier = config.getoption("--deep"), config.getoption("--tier")
     done = set() if record is None else set(_deep_record(record)["passed"])
+    if hidden := [i.nodeid for i in items if not _may_hold(i.path, _tier(i))]:
+        raise pytest.UsageError(f"{hidden[0]}: its tier is marked in another file; write the marker beside the test")
     wanted = [i for i in items if (_tier(i) == "deep") == (record is not None) and i.nodeid not in done
               and tier in (None, _tier(i))]
     kept = set(wanted)
@@ -82,6 +88,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted(wanted, key=lambda item: -lasting[_file(item.nodeid)])
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file that has no test of the tier: PyTorch alone takes seconds."""
+    tier = config.getoption("--tier")
+    return True if tier and collection_path.name.startswith("test_") and not _may_hold(collection_path, tier) else None
+
+
+@cache
+def _may_hold(path: Path, tier: str) -> bool:
+    """Whether a file's text can have tests of a tier."""
+    marked, slow = set(re.findall(r"\bmark\.(\w+)", path.read_text(encoding="utf-8"))), path.parent.name in SLOW_FOLDERS
+    return {"quick": not slow or "quick" in marked, "slow": slow or bool(marked & SLOW_NAMES), "deep": "deep" in marked}[tier]
+
+
 def _tier(item: pytest.Item) -> str:
     """Tier of a test by its markers; a slow or deep test says why."""
     for name in ("deep", "slow"):
@@ -89,7 +108,7 @@ def _tier(item: pytest.Item) -> str:
         if marker is not None and not (len(marker.args) == 1 and isinstance(marker.args[0], str)):
             raise pytest.UsageError(f'{item.nodeid}: marked {name} without a reason; write @pytest.mark.{name}("reason")')
     names = {marker.name for marker in item.iter_markers()}
-    if "deep" in names or names & {marker.partition("(")[0] for marker in SLOW}:
+    if "deep" in names or names & SLOW_NAMES:
         return "deep" if "deep" in names else "slow"
     return "slow" if item.path.parent.name in SLOW_FOLDERS and "quick" not in names else "quick"
 

@@ -125,6 +125,7 @@ print(hashlib.sha256(text.encode()).hexdigest())
 """
 
 
+@pytest.mark.slow("plans in several processes")
 def test_plans_and_hardware_do_not_depend_on_the_order_of_sets() -> None:
     def digest(seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

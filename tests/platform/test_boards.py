@@ -197,6 +197,7 @@ def test_a_larger_share_never_needs_less_area(family: str) -> None:
     assert all(np.all(np.diff(values) >= 0) for values in costs.resources.values())
 
 
+@pytest.mark.yosys
 def test_area_planned_for_ultrascale_is_that_of_synthesis_within_the_stated_error() -> None:
     net = Net(3)
     graph = quantized(net.graph(net.add(Conv(6, Window((3, 3), pads=(1, 1, 1, 1)), 1, RELU), net.input((1, 2, 40, 40)))))

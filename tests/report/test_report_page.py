@@ -36,11 +36,13 @@ def _words(page: str) -> str:
     return re.sub(r"\s+", " ", main.text.replace(hidden, "") if hidden else main.text)
 
 
+@pytest.mark.chromium
 def test_the_console_check_can_fail(tmp_path: Path) -> None:
     _, console = browse("<!DOCTYPE html><title>x</title><script>console.error('broken')</script>", tmp_path)
     assert any("broken" in line for line in console)
 
 
+@pytest.mark.chromium
 def test_the_page_opens_without_a_word_on_the_console_and_shows_every_layer(tmp_path: Path) -> None:
     document, console = browse(render(_report()), tmp_path)
     assert console == []
@@ -53,6 +55,7 @@ def test_the_page_opens_without_a_word_on_the_console_and_shows_every_layer(tmp_
     assert len(page.all("rect", class_="task")) == len(sample.timeline().tasks)
 
 
+@pytest.mark.chromium
 def test_no_part_of_the_page_is_wider_than_a_phone(tmp_path: Path) -> None:
     charted = collect(sample.graph(), sample.plan(), load_platform("tx2-c10gx"), sample.timeline(), sample.extras())
     frame = f'<iframe style="width:400px;height:900px" srcdoc="{html.escape(render(charted))}"></iframe>'
@@ -64,6 +67,7 @@ def test_no_part_of_the_page_is_wider_than_a_phone(tmp_path: Path) -> None:
     assert needed <= given <= 400
 
 
+@pytest.mark.chromium
 def test_a_divided_layer_shows_its_parts_in_proportion(tmp_path: Path) -> None:
     document, _ = browse(render(_report()), tmp_path)
     page = parse(document)
@@ -77,6 +81,7 @@ def test_a_divided_layer_shows_its_parts_in_proportion(tmp_path: Path) -> None:
         assert len(page.one("a", class_="box", data_node=str(index)).all("rect", class_="part")) == 1
 
 
+@pytest.mark.chromium
 def test_pointing_sorting_and_zooming_work(tmp_path: Path) -> None:
     driver = """<script>
       const note = (key, value) => { document.documentElement.dataset[key] = value; };
@@ -122,6 +127,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.chromium
 @pytest.mark.parametrize("with_policy", [True, False])
 def test_hostile_names_stay_text(tmp_path: Path, with_policy: bool) -> None:
     name = " ".join(HOSTILE)
@@ -147,6 +153,7 @@ def test_hostile_names_stay_text(tmp_path: Path, with_policy: bool) -> None:
     assert "\x00" not in written
 
 
+@pytest.mark.slow("renders the page with every choice of missing parts")
 def test_the_sum_of_the_parts_is_well_formed_whatever_is_missing() -> None:
     full = sample.extras()
     for size in range(len(EXTRAS) + 1):
@@ -159,6 +166,7 @@ def test_every_extra_may_be_there_and_empty(empty: object) -> None:
     assert parse(render(_report(dict.fromkeys(EXTRAS, empty)))).tag
 
 
+@pytest.mark.chromium
 def test_missing_parts_say_so_and_name_the_command(tmp_path: Path) -> None:
     document, console = browse(render(_report({"provenance": {"build_dir": "my build", "model_file": "m.onnx"}})), tmp_path)
     assert console == []
@@ -246,6 +254,7 @@ def test_the_objective_is_in_the_unit_of_its_goal(goal: Goal, words: str) -> Non
     assert f"Predicted {words}" in _words(render(report))
 
 
+@pytest.mark.chromium
 def test_a_plan_that_does_not_exist_still_has_a_report(tmp_path: Path) -> None:
     none = replace(
         sample.plan(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def draw_split(data: st.DataObject, graph: Graph, name: str, devices: list[str])
     return Split(axis, pieces, chosen[0] if axis is Axis.INPUT_CHANNELS else None)
 
 
+@pytest.mark.slow("lowers and computes many random assignments")
 @settings(max_examples=120, deadline=None)
 @given(st.data(), networks())
 def test_any_assignment_computes_the_reference(data: st.DataObject, network: Graph) -> None:
