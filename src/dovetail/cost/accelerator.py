@@ -21,7 +21,7 @@ from dovetail.cost.power import power_w
 from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import window_of
 from dovetail.hardware.shares import Question, shares_in
-from dovetail.ir import Conv, Gemm, Graph, Node
+from dovetail.ir import Graph, Node
 from dovetail.platform.accelerator import Accelerator
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
@@ -51,7 +51,7 @@ def multipliers_of(graph: Graph, accelerator: Accelerator) -> int:
     """
     config, count = config_of(accelerator), 0
     for node in graph.nodes:
-        if node.name not in accelerator.dedicated or not isinstance(node.op, Conv | Gemm):
+        if node.name not in accelerator.dedicated or not node.op.product:
             continue
         sizes = accelerator.dedicated[node.name]
         if sizes is None:
@@ -97,8 +97,10 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
     if block is not None:
         return _fused(graph, node, block, costs, device)
     fold = accelerator.dedicated[node.name]
-    if fold is None or not isinstance(node.op, Conv | Gemm):
-        return replace(costs, resources=direct.resources) if isinstance(node.op, Conv | Gemm) else costs
+    if not node.op.product:
+        return costs
+    if fold is None:
+        return replace(costs, resources=direct.resources)
     own = folded_cost(shape_of(graph, node), Fold(*fold), dhm_model(device.model))
     used = dict(own.resources)
     energy = np.array([power_w(used, device) * own.steps / device.clock_hz])

@@ -9,7 +9,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.hardware.work import Work
-from dovetail.ir import AvgPool, Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node
+from dovetail.ir import AvgPool, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node
 from dovetail.platform.calibrated import RELATED, TERMS
 from dovetail.platform.device import Device
 
@@ -20,7 +20,7 @@ VECTOR = 4
 
 def class_of(graph: Graph, node: Node) -> str:
     """The class of layer a node is."""
-    op = node.op.body if isinstance(node.op, Coded) else node.op
+    op = node.op.body
     match op:
         case Conv(_, window, groups, _, _):
             channels = graph.input_shapes(node)[0][1]

@@ -15,7 +15,7 @@ from dovetail.cost.array import block_interval, joined_latency
 from dovetail.cost.folded import folds_of, shape_of
 from dovetail.cost.passage import frame_passage
 from dovetail.hardware.folds import Fold, Loops
-from dovetail.ir import Conv, Gemm, Graph
+from dovetail.ir import Graph
 from dovetail.platform.accelerator import Accelerator
 from dovetail.platform.device import Device
 
@@ -92,7 +92,7 @@ def accelerator_clocks(graph: Graph, accelerator: Accelerator) -> ClockEstimate:
 def leaving_words(graph: Graph, folds: dict[str, Fold]) -> int | None:
     """Channels of a beat that the last layer leaves: collecting a whole vector of scores would take registers for all of them."""
     last = graph.producer(graph.outputs[0])
-    if last is None or last.name not in folds or not isinstance(last.op, Conv | Gemm):
+    if last is None or last.name not in folds or not last.op.product:
         return None
     return Loops(shape_of(graph, last).channels, folds[last.name]).output_width
 

@@ -18,13 +18,13 @@ from dovetail.cost.folded import paced_costs
 from dovetail.cost.gpu_kernels import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
 from dovetail.hardware.shares import Floats, Ints, Question
-from dovetail.ir import Axis, Conv, Gemm, Graph, Node, Opaque
+from dovetail.ir import Axis, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
 
 
 def why_not(graph: Graph, node: Node, device: Device) -> str | None:
     """Why the device cannot run the node; None if it can."""
-    floats = not isinstance(node.op, Opaque) and not graph.integers.issuperset((*node.inputs, node.output))
+    floats = not node.op.foreign and not graph.integers.issuperset((*node.inputs, node.output))
     if floats and device.kind is not Kind.CPU:
         return f"{device.name}: {node.name} works on floats: no layer beside it is quantized"
     if device.kind is not Kind.FPGA:
@@ -85,7 +85,7 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
 
 def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
     """Cost of adding `parts` int32 partial sums of a node and rounding once; one entry. None where no kernel adds them."""
-    assert isinstance(node.op, Conv | Gemm), f"{node.name} is never divided by input channels"
+    assert node.op.product, f"{node.name} is never divided by input channels"
     return reductions([graph.shape(node.output)], parts, device)[0]
 
 

@@ -28,13 +28,9 @@ from dovetail.hardware.streaming import CREDIT_CYCLES, CREDIT_RESERVE, FIFO_LATE
 from dovetail.hardware.work import joined, map_shape
 from dovetail.ir import (
     Axis,
-    Coded,
-    Conv,
     Gemm,
     Graph,
     Node,
-    Reshape,
-    Thresholds,
 )
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.fitted import DhmModel, dhm_model
@@ -73,7 +69,7 @@ def most_adder_bits(device: Device) -> float:
 
 def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Device], most_bits: float) -> list[list[ShareCosts]]:
     found: list[list[ShareCosts]] = [[None] * len(questions) for _ in devices]  # type: ignore[list-item]  # filled below
-    built = [i for i, (node, _) in enumerate(questions) if not isinstance(node.op, Reshape)]
+    built = [i for i, (node, _) in enumerate(questions) if not node.op.still]
     free = sorted(set(range(len(questions))).difference(built))
     edges = np.cumsum([0, *(shares_in(questions[i][1]) for i in built)]).tolist()
     engine = _offered(graph, [questions[i] for i in built], most_bits) if built else None
@@ -88,7 +84,7 @@ def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Dev
             known[alike] = engine_costs(engine, device)
         for i, a, b in zip(built, edges[:-1], edges[1:], strict=True):
             found[d][i] = _by_rows(graph, questions[i], known[alike].part(a, b), device)
-            if isinstance(questions[i][0].op, Coded | Thresholds):
+            if questions[i][0].op.learned:
                 found[d][i] = replace(found[d][i], extrapolated=np.ones(b - a, dtype=np.bool_), source=SOURCE)
     return found
 
@@ -140,7 +136,7 @@ def _untorn(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
 def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device) -> ShareCosts:
     """The published rows' costs of a convolution, where the model set asks for them."""
     node, segments = question
-    if device.models is ModelSet.PLANNING or device.family != ROWS_FAMILY or not isinstance(node.op, Conv):
+    if device.models is ModelSet.PLANNING or device.family != ROWS_FAMILY or not (node.op.product and node.op.window):
         return costs
     work = joined(graph, [question])
     return hardware_rows(costs, work, device, work.read_channels / work.channels, shares_in(segments))

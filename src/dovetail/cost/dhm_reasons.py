@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from typing import Any
 
-from dovetail.hardware.engines import constant_divisor
+from dovetail.hardware.engines import constant_divisor, has_engine
 from dovetail.hardware.scans import stream_shape
 from dovetail.hardware.streaming import Raster
-from dovetail.ir import (
-    Add,
-    AvgPool,
-    Clip,
-    Coded,
-    Concat,
-    Conv,
-    Function,
-    Gemm,
-    GlobalAvgPool,
-    Graph,
-    Lookup,
-    MaxPool,
-    Mul,
-    Node,
-    Reduce,
-    Reshape,
-    Select,
-    Thresholds,
-    Upsample,
-)
+from dovetail.ir import Add, AvgPool, Broadcast, Concat, Function, Graph, Lookup, MaxPool, Mul, Node, Op, Reduce, Reshape, Select
 from dovetail.platform.device import Device
 from dovetail.words import counted
 
@@ -47,55 +28,72 @@ def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
 
 
 def _operator_reason(graph: Graph, node: Node) -> str | None:
-    match node.op:
-        case Reshape(shape):
-            channels, height, width = stream_shape(graph, node.inputs[0])
-            same = shape in ((1, channels * height * width), (1, channels, height, width))
-            return None if same else f"reshapes to {'x'.join(map(str, shape))}; only flattening is wiring"
-        case AvgPool():
-            constant = constant_divisor(graph, node) is not None
-            return None if constant else "averages over a varying count (padding not counted); a constant divisor is needed"
-        case MaxPool(window):
-            _, height, width = stream_shape(graph, node.inputs[0])
-            empty = not _every_window_sees(Raster(window, height, width))
-            return "has a window in the padding alone, without a largest value; shrink the padding" if empty else None
-        case Add() | Mul() | Concat() | Reduce() | Select():
-            return _join_reason(graph, node)
-        case Function() | Lookup():
-            _, height, width = stream_shape(graph, node.inputs[0])
-            flat = node.op.per_channel and len(graph.shape(node.output)) == 2 and height * width > 1
-            return "has a table per feature of a flattened map; look up before flattening" if flat else None
-        case Conv() | Gemm() | Coded() | Thresholds() | GlobalAvgPool() | Clip() | Upsample():
-            return None
-        case _:
-            return f"is a {node.op.kind}, which has no engine"
+    if not (node.op.still or node.op.layer or has_engine(node.op)):
+        return f"is a {node.op.kind}, which has no engine"
+    reason = REASONS.get(type(node.op))
+    return None if reason is None else reason(graph, node, node.op)
 
 
-def _join_reason(graph: Graph, node: Node) -> str | None:
+def _reshape_reason(graph: Graph, node: Node, op: Reshape) -> str | None:
+    channels, height, width = stream_shape(graph, node.inputs[0])
+    same = op.shape in ((1, channels * height * width), (1, channels, height, width))
+    return None if same else f"reshapes to {'x'.join(map(str, op.shape))}; only flattening is wiring"
+
+
+def _average_reason(graph: Graph, node: Node, op: AvgPool) -> str | None:
+    constant = constant_divisor(graph, node) is not None
+    return None if constant else "averages over a varying count (padding not counted); a constant divisor is needed"
+
+
+def _maximum_reason(graph: Graph, node: Node, op: MaxPool) -> str | None:
+    _, height, width = stream_shape(graph, node.inputs[0])
+    empty = not Raster(op.window, height, width).every_window_sees
+    return "has a window in the padding alone, without a largest value; shrink the padding" if empty else None
+
+
+def _table_reason(graph: Graph, node: Node, op: Function | Lookup) -> str | None:
+    _, height, width = stream_shape(graph, node.inputs[0])
+    flat = op.per_channel and len(graph.shape(node.output)) == 2 and height * width > 1
+    return "has a table per feature of a flattened map; look up before flattening" if flat else None
+
+
+def _concat_reason(graph: Graph, node: Node, op: Concat) -> str | None:
+    if op.axis != 1:
+        return f"concatenates along axis {op.axis}; streams join channels (axis 1) only"
+    return _unequal_reason(graph, node) or _flat_reason(graph, node, "joins")
+
+
+def _broadcast_reason(graph: Graph, node: Node, op: Broadcast) -> str | None:
     streams = [stream_shape(graph, t) for t in node.inputs]
-    if isinstance(node.op, Concat) and node.op.axis != 1:
-        return f"concatenates along axis {node.op.axis}; streams join channels (axis 1) only"
-    pixels = {height * width for _, height, width in streams}
-    if isinstance(node.op, Add | Mul) and {1} < pixels:
+    if {1} < {height * width for _, height, width in streams}:
         return "has one value per channel for a whole map; it waits for a whole frame, which streams cannot"
-    if isinstance(node.op, Add) and len({s[0] for s in streams}) != 1:
+    if not op.multiplies and len({s[0] for s in streams}) != 1:
         return f"adds streams of {', '.join(str(s[0]) for s in streams)} channels; they must agree"
-    if len({s[1:] for s in streams}) != 1:
-        return f"joins streams of {', '.join(f'{h}x{w}' for _, h, w in streams)} pixels; they must agree"
-    flat = len(graph.shape(node.output)) == 2 and streams[0][1] * streams[0][2] > 1
-    if flat and isinstance(node.op, Concat | Reduce | Select):
-        verb = "chooses from" if isinstance(node.op, Select) else "joins"
-        return f"{verb} flattened maps, whose features are not channels of one beat"
-    return None
+    return _unequal_reason(graph, node)
 
 
-def _every_window_sees(raster: Raster) -> bool:
-    """Whether every window of a pooling covers at least one real pixel."""
-    (rows, columns), (high, wide) = raster.output_size, raster.window.kernel
-    for count, taps, inside in ((rows, high, raster.row_inside), (columns, wide, raster.column_inside)):
-        seen = np.zeros(count, dtype=np.bool_)
-        for tap in range(taps):
-            seen[slice(*inside(tap))] = True
-        if not seen.all():
-            return False
-    return True
+def _reduce_reason(graph: Graph, node: Node, op: Reduce) -> str | None:
+    return _unequal_reason(graph, node) or _flat_reason(graph, node, "joins")
+
+
+def _select_reason(graph: Graph, node: Node, op: Select) -> str | None:
+    return _flat_reason(graph, node, "chooses from")
+
+
+def _unequal_reason(graph: Graph, node: Node) -> str | None:
+    sizes = [stream_shape(graph, t)[1:] for t in node.inputs]
+    agree = len(set(sizes)) == 1
+    return None if agree else f"joins streams of {', '.join(f'{h}x{w}' for h, w in sizes)} pixels; they must agree"
+
+
+def _flat_reason(graph: Graph, node: Node, verb: str) -> str | None:
+    _, height, width = stream_shape(graph, node.inputs[0])
+    flat = len(graph.shape(node.output)) == 2 and height * width > 1
+    return f"{verb} flattened maps, whose features are not channels of one beat" if flat else None
+
+
+REASONS: dict[type[Op], Callable[[Graph, Node, Any], str | None]] = {
+    Add: _broadcast_reason, AvgPool: _average_reason, Concat: _concat_reason, Function: _table_reason, Lookup: _table_reason,
+    MaxPool: _maximum_reason, Mul: _broadcast_reason, Reduce: _reduce_reason, Reshape: _reshape_reason, Select: _select_reason,
+}
+"""What the engines of some operators cannot do; others do everything, and an operator without an engine does nothing."""

@@ -16,7 +16,7 @@ from dovetail.cost.folded import TWIN_MODELS, shape_of, sum_of_parts
 from dovetail.cost.folded_area import FoldedCost, Shape, content_of, folded_cost, resources_of
 from dovetail.hardware.folds import Fold, Loops
 from dovetail.hardware.streaming import FoldedRaster, Raster
-from dovetail.ir import Add, Conv, Graph, Node
+from dovetail.ir import Add, Graph, Node
 from dovetail.platform.fitted import DhmModel, dhm_model
 
 STAGES = 40
@@ -61,11 +61,13 @@ def bottlenecks(graph: Graph) -> tuple[Bottleneck, ...]:
 
 
 def _is_pointwise(node: Node) -> bool:
-    return isinstance(node.op, Conv) and node.op.groups == 1 and node.op.window.kernel == node.op.window.stride == (1, 1)
+    op = node.op.product
+    return op is not None and op.window is not None and op.groups == 1 and op.window.kernel == op.window.stride == (1, 1)
 
 
 def _is_depthwise(graph: Graph, node: Node) -> bool:
-    return isinstance(node.op, Conv) and node.op.groups == node.op.filters == graph.shape(node.inputs[0])[1] > 1
+    op = node.op.product
+    return op is not None and op.window is not None and op.groups == op.filters == graph.shape(node.inputs[0])[1] > 1
 
 
 def firb_costs(graph: Graph, block: Bottleneck, model_name: str, resources: Mapping[str, float],

@@ -25,7 +25,7 @@ from dovetail.hardware.rounding import input_bits
 from dovetail.hardware.scans import window_of
 from dovetail.hardware.shares import Question
 from dovetail.hardware.streaming import Raster
-from dovetail.ir import Add, AvgPool, Axis, Clip, Coded, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape
+from dovetail.ir import Axis, Coded, Graph, Node
 from dovetail.ir.operators.lq import steps_of
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
@@ -35,8 +35,6 @@ PRODUCTS = "products_per_dsp"
 """The parameter of a device: products that one multiplier block can make, where that is not what its family's can."""
 PACE = "pace_clocks"
 """The parameter of a device: clocks per frame that a folded layer may take."""
-WORD_OPERATORS = (Add, AvgPool, Clip, GlobalAvgPool, MaxPool, Mul)
-"""Operators whose engines do the same to every channel, so that few of them at a time will do."""
 LEAST_FIELDS = 8
 """Channels at once that folded layers mostly leave at least."""
 TWIN_MODELS = frozenset({"dhm-xcu", "dhm-xcup"})
@@ -107,8 +105,8 @@ def coded_shape(graph: Graph, node: Node, axis: Axis | None = None, start: int =
 
 def shape_of(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0, stop: int = 1) -> Shape:
     """A Conv or Gemm, or the units [start, stop) of an axis of it."""
-    op = node.op
-    assert isinstance(op, Conv | Gemm)
+    op = node.op.product
+    assert op is not None
     window, channels, height, width = window_of(graph, node)
     filters = graph.shape(node.output)[1]
     has = channels_of(op, channels, filters)
@@ -142,10 +140,10 @@ def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, f
                 stop: int = 1) -> FoldedCost | None:
     """The fold a device takes for a share whose direct mapping needs `direct`; None where it is mapped directly."""
     pace = pace_of(device)
-    if pace is None or not isinstance(node.op, Conv | Gemm | Coded):
+    if pace is None or not node.op.layer:
         return None
     limits, found = tuple(sorted(device.resources.items())), None
-    if not isinstance(node.op, Coded):
+    if not node.op.coded:
         found = best_fold(shape_of(graph, node, axis, start, stop), device.model, limits, pace, twins_allowed(device))
     elif coded := best_coded_fold(coded_shape(graph, node, axis, start, stop), device.model, limits, pace):
         found = FoldedCost(*coded)
@@ -159,7 +157,7 @@ def folds_of(graph: Graph, device: Device) -> dict[str, Fold]:
     found: dict[str, Fold] = {}
     one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     for node in graph.nodes:
-        if pace_of(device) is not None and isinstance(node.op, Conv | Gemm | Coded):
+        if pace_of(device) is not None and node.op.layer:
             direct = dhm_costs(graph, node, None, *one, device).resources
             chosen = chosen_fold(graph, node, device, {r: float(v[0]) for r, v in direct.items()})
             if chosen is not None:
@@ -207,7 +205,7 @@ def word_part(graph: Graph, node: Node, device: Device) -> float:
     Which one is its neighbours' choice: at least what keeps the pace, and mostly a few more.
     """
     pace, shape = pace_of(device), graph.shape(node.output)
-    if pace is None or not isinstance(node.op, WORD_OPERATORS) or len(shape) != 4:
+    if pace is None or not node.op.uniform or len(shape) != 4:
         return 1.0
     channels, (height, width) = shape[1], graph.shape(node.inputs[0])[2:]
     fields = max(LEAST_FIELDS, 2 * ceil(channels * height * width / pace))
@@ -216,7 +214,7 @@ def word_part(graph: Graph, node: Node, device: Device) -> float:
 
 def _filled(graph: Graph, node: Node) -> float:
     """The part of a frame that a node's window holds before its first output; one over a whole map leaves with its last pixel."""
-    if isinstance(node.op, Reshape):
+    if node.op.still:
         return 0.0
     window, _, height, width = window_of(graph, node)
     raster = Raster(window, height, width)

@@ -17,7 +17,7 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.processor import EXTRAPOLATION_WIDENING
 from dovetail.hardware.shares import Floats, Question, shares_in
 from dovetail.hardware.work import Work, joined
-from dovetail.ir import Axis, Conv, Gemm, GlobalAvgPool, Graph, Node
+from dovetail.ir import Axis, Graph, Node
 from dovetail.kernels.conv import MOST_HALVED, ConvShape
 from dovetail.kernels.depthwise import DepthwiseShape
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, judged
@@ -97,16 +97,16 @@ def _shape(graph: Graph, node: Node, work: Work, share: int) -> KernelShape:
     rows, columns, filters, reads = (int(_at(v, share)) for v in (work.rows_out, work.columns_out, work.filters,
                                                                     work.read_channels))
     moved = float(_at(work.reads, share) + _at(work.writes, share) + _at(work.weights, share)) * element
-    if not isinstance(op, Conv | Gemm):
-        by_image = isinstance(op, GlobalAvgPool)
+    if not op.product:
+        by_image = op.averages and not op.window
         return MovedShape(element, moved, 1 if by_image else rows * columns, filters, by_image)
-    if isinstance(op, Conv) and is_depthwise(graph, node):
+    if op.window and is_depthwise(graph, node):
         return DepthwiseShape(element, moved, 1, rows, columns, reads, *op.window.kernel, op.window.stride[0], op.window.reach[0])
     depth = int(_at(work.channels, share))
     groups, taps = max(1, reads // depth), int(_at(work.kernel, share))
     flat = taps > 1 and depth < 16
     planar = graph.producer(node.inputs[0]) is None
-    halved = taps == 1 and rows * columns <= MOST_HALVED and not (isinstance(op, Conv) and any(op.window.pads))
+    halved = taps == 1 and rows * columns <= MOST_HALVED and not (op.window and any(op.window.pads))
     return ConvShape(element, moved, 1, rows * columns, max(1, filters // groups), taps * depth if flat else depth,
                      1 if flat else taps, groups, flat or planar, halved)
 

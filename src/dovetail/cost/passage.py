@@ -20,7 +20,7 @@ from dovetail.cost.folded import shape_of
 from dovetail.hardware.folds import Channels, Fold, Loops, channels_of
 from dovetail.hardware.scans import ROUNDING_STAGES, stream_shape, window_of
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, leaving_times
-from dovetail.ir import Coded, Concat, Conv, Gemm, GlobalAvgPool, Graph, Node, Pool, Reshape, Select, Upsample
+from dovetail.ir import Graph, Node
 
 JOIN_STAGES, AVERAGE_STAGES, LANE_STAGES, ADDER_STAGES = 2, 6, 2, 2
 """Clock edges beside window, tree and rounding: of an engine without a window (its pixel, and a sum, product or table's word), of
@@ -100,12 +100,11 @@ class _Row:
         inputs = tuple(self.in_words(s, taken or s.channels) for s in found)
         channels, height, width = stream_shape(self.graph, node.output)
         fields = min(channels, fields or channels)
-        op = node.op.body if isinstance(node.op, Coded) else node.op
-        if isinstance(op, Conv | Gemm | Pool):
+        if node.op.layer or node.op.window:
             window, _, rows, columns = window_of(self.graph, node)
             inputs, raster = self.padded(inputs, Raster(window, rows, columns))
             schedule = self.windowed(node, raster, inputs[0])
-        elif isinstance(op, GlobalAvgPool):
+        elif node.op.averages:
             words, beats = -(-channels // fields), len(inputs[0].ready)
             schedule = Schedule(beats, np.arange(beats), np.arange(beats - words, beats), AVERAGE_STAGES + ROUNDING_STAGES)
         else:
@@ -119,16 +118,16 @@ class _Row:
 
     def fields(self, node: Node, inputs: tuple[Stream, ...]) -> tuple[int, int]:
         """Channels of a beat that a node takes and leaves, 0 for whole pixels."""
-        op, fold = node.op.body if isinstance(node.op, Coded) else node.op, self.folds.get(node.name)
-        if isinstance(op, Conv | Gemm):
+        op, fold = node.op.layer, self.folds.get(node.name)
+        if op is not None:
             if fold is None:
                 return 0, 0
             loops = Loops(channels_of(op, inputs[0].channels, stream_shape(self.graph, node.output)[0]), fold)
             return loops.input_width, loops.output_width
-        if isinstance(op, Select | Upsample | Concat):
+        if node.op.moves or node.op.joins:  # whole pixels
             return 0, 0
         fewest = min(s.fields for s in inputs)
-        if isinstance(op, GlobalAvgPool):
+        if node.op.averages and not node.op.window:
             fewest = min(fewest, self.averaged(node, inputs[0]))
             if -(-inputs[0].channels // fewest) < LEAST_SUMMED:
                 return 0, 0
@@ -138,9 +137,9 @@ class _Row:
         """Channels at once with which an average keeps up with a folded layer that leaves more of them, but seldom."""
         before = self.graph.producer(node.inputs[0])
         fold = None if before is None else self.folds.get(before.name)
-        if before is None or fold is None or not isinstance(before.op, Conv):
+        if before is None or fold is None or not (before.op.product and before.op.window):
             return stream.channels
-        loops = Loops(channels_of(before.op, self.graph.shape(before.inputs[0])[1], stream.channels), fold)
+        loops = Loops(channels_of(before.op.product, self.graph.shape(before.inputs[0])[1], stream.channels), fold)
         return max(LEAST_AVERAGED, -(-2 * stream.channels // loops.clocks))
 
     def padded(self, inputs: tuple[Stream, ...], raster: Raster) -> tuple[tuple[Stream, ...], Raster]:
@@ -158,20 +157,20 @@ class _Row:
 
     def windowed(self, node: Node, raster: Raster, stream: Stream) -> Schedule:
         """A convolution, fully connected layer or pool."""
-        op, fold = node.op.body if isinstance(node.op, Coded) else node.op, self.folds.get(node.name)
-        if isinstance(op, Conv | Gemm) and fold is None:
+        op, fold = node.op.layer, self.folds.get(node.name)
+        if op is not None and fold is None:
             own = channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0])
             stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES + ADDER_STAGES
             return Schedule(raster.steps, np.arange(raster.beats), raster.output_steps(), stages)
         taps = prod(raster.window.kernel)
-        if isinstance(op, Conv | Gemm):
+        if op is not None:
             assert fold is not None
             loops = Loops(channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0]), fold)
             taps *= fold.inputs
         else:
             loops = Loops(Channels(stream.channels, 1, 1), Fold(stream.fields, 1, 1))
         folded = FoldedRaster(raster, loops)
-        lanes = LANE_STAGES + (loops.slices > 1) if isinstance(op, Conv | Gemm) else 0
+        lanes = LANE_STAGES + (loops.slices > 1) if op is not None else 0
         stages = folded.stages + lanes + ceil(log2(taps)) + ROUNDING_STAGES
         return Schedule(folded.steps, folded.input_steps(), folded.output_steps(), stages, folded.latest_beats())
 
@@ -202,7 +201,7 @@ def frame_passage(graph: Graph, folds: Mapping[str, Fold], fused: Collection[str
     for node in graph.nodes:
         if node.name in blocks:
             row.fuse(blocks[node.name])
-        elif isinstance(node.op, Reshape):
+        elif node.op.still:
             row.streams[node.output] = row.streams[node.inputs[0]]
         elif node.name not in inside:
             row.add(node)
@@ -215,10 +214,9 @@ def _pointwise(node: Node, size: tuple[int, int], words: int) -> Schedule:
     height, width = size
     order = np.arange(height * width * words, dtype=np.int64)
     stages = JOIN_STAGES + ROUNDING_STAGES
-    if isinstance(node.op, Upsample):
-        taken = order.reshape(height, width)[::node.op.rows, ::node.op.columns].reshape(-1)
-        return Schedule(len(order), taken, order, stages)
-    return Schedule(len(order), order, order, stages)
+    rows, columns = node.op.repeats
+    taken = order.reshape(height, width, words)[::rows, ::columns].reshape(-1)
+    return Schedule(len(order), taken, order, stages)
 
 
 @lru_cache(maxsize=4096)

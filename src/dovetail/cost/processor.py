@@ -18,8 +18,8 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import Location, locate
 from dovetail.hardware.shares import Flags, Floats, Ints, Question, shares_in
-from dovetail.hardware.work import CHANNELWISE, Work, joined
-from dovetail.ir import Axis, Coded, Conv, Gemm, Graph, Node, Opaque, Reshape, Thresholds
+from dovetail.hardware.work import Work, joined
+from dovetail.ir import Axis, Graph, Node
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
@@ -37,11 +37,11 @@ WIDEST = 1.0
 
 def processor_why_not(node: Node, device: Device) -> str | None:
     """Why the processor cannot run the node; None if it can."""
-    if isinstance(node.op, Coded | Thresholds):
+    if node.op.learned:
         return None if device.kind is Kind.CPU else f"{device.name}: {node.op.kind} works on codes, for which it has no kernel"
-    if isinstance(node.op, (Conv, Gemm, Reshape, *CHANNELWISE)):
+    if node.op.product or node.op.weightless:
         return None
-    if isinstance(node.op, Opaque):
+    if node.op.foreign:
         able = device.kind is Kind.CPU
         return None if able else f"{device.name}: {node.op.kind} is kept as it is and runs in ONNX Runtime on the CPU"
     return f"{device.name}: no cost formula for {node.op.kind}"
@@ -76,11 +76,11 @@ def processor_answers(graph: Graph, questions: Sequence[Question], devices: Sequ
 
 
 def _formula(node: Node) -> str:
-    if isinstance(node.op, Reshape):
+    if node.op.still:
         return "free"
-    if isinstance(node.op, Conv | Gemm | Coded):
-        return "dense" if isinstance(node.op, Conv) and node.op.groups == 1 else "product"
-    return "moved"
+    if node.op.layer is None:
+        return "moved"
+    return "dense" if node.op.window and node.op.layer.groups == 1 else "product"
 
 
 def _one(graph: Graph, question: Question, work: Work | None, device: Device, count: int) -> ShareCosts:
@@ -127,7 +127,7 @@ def _roofline(work: Work, device: Device, count: int) -> ShareCosts:
 
 def _calibrated(graph: Graph, node: Node, work: Work, device: Device, count: int) -> ShareCosts:
     """The measured terms of the node's class, or of one like it; any other operator is launched and moves its elements."""
-    found = None if isinstance(node.op, Opaque) else calibrated_seconds(graph, node, work, device)
+    found = None if node.op.foreign else calibrated_seconds(graph, node, work, device)
     if found is None:
         rates = device.parameters
         seconds, width, own = rates["launch_s"] + _traffic_s(work, device), rates["interval_fraction"], False

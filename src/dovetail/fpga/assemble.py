@@ -10,8 +10,9 @@ from dovetail.errors import UsageError
 from dovetail.fpga.design import Design, Fifo, StreamPort
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
-from dovetail.fpga.mapping import reason_unsupported, stream_formats
+from dovetail.fpga.mapping import stream_formats
 from dovetail.fpga.network import Network, Taker, make_network
+from dovetail.fpga.refusals import reason_unsupported
 from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.fpga.rtl.verilog import images, print_module

@@ -14,7 +14,7 @@ from dovetail.fpga.engines.layers import Layer, weighted
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.mapping import filters_of, joined, scheme_of
 from dovetail.hardware.folds import Fold, Loops, channels_of
-from dovetail.ir import Conv, Graph, Node
+from dovetail.ir import Graph, Node
 
 
 def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict[str, Format], module: str, label: str) -> Engine:
@@ -24,7 +24,7 @@ def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict
     if fold[1].sizes[:3] != (shared, 1, 1) or fold[2].inputs != shared or fold[0].groups != 1:
         raise UnsupportedError(f"{block.depthwise.name}: folds {fold[0]}, {fold[1]} and {fold[2]} do not share words of "
                                f"{shared} channels; take those of `firb_folds`")
-    assert isinstance(block.depthwise.op, Conv)
+    assert block.depthwise.op.window is not None
     entry, wide, thin = (forms[n.inputs[0]] for n in block.layers)
     taken = entry.in_words(fold[0].inputs)
     middle, filtered, whole = wide.in_words(shared), thin.in_words(shared), forms[block.project.output]
@@ -49,10 +49,12 @@ def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict
 
 
 def _part(graph: Graph, node: Node, fold: Fold, module: str, source: Format, target: Format) -> firb.Part:
-    assert isinstance(node.op, Conv)
-    loops = Loops(channels_of(node.op, source.channels, target.channels), fold)
+    op = node.op.product
+    assert op is not None
+    assert op.window is not None
+    loops = Loops(channels_of(op, source.channels, target.channels), fold)
     stored = graph.constants[node.params[0]].array.astype(np.int64)
-    weights = stored.reshape(target.channels, loops.channels.inputs, *node.op.window.kernel)
+    weights = stored.reshape(target.channels, loops.channels.inputs, *op.window.kernel)
     _, bias, rescale = filters_of(graph, node, weights.reshape(len(weights), -1))
     return firb.Part(Layer(module, "y", (), (source,), target), Filters(weights, bias, rescale), loops,
                      scheme_of(graph, node.inputs[0]).zero)

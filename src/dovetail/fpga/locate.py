@@ -16,7 +16,7 @@ from dovetail.fpga.mapping import identifiers
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.hardware.folds import Fold
-from dovetail.ir import Array, Graph, Node, Reshape
+from dovetail.ir import Array, Graph, Node
 from dovetail.numerics.reference import run_integer
 
 FRAMES = 8
@@ -43,7 +43,7 @@ def _units(graph: Graph, design: Design) -> Iterator[tuple[Node, ...]]:
     inside = {node.name: block for block in blocks for node in block}
     for node in graph.nodes:
         block = inside.get(node.name, (node,))
-        if node is block[-1] and not isinstance(node.op, Reshape):
+        if node is block[-1] and not node.op.still:
             yield block
 
 

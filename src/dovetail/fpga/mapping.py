@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,9 @@ from dovetail.fpga.engines.pool import pool_engine
 from dovetail.fpga.engines.repeat import repeat_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.engines import constant_divisor
 from dovetail.hardware.folds import Fold, Loops, channels_of
+from dovetail.hardware.scans import OWN_FEATURES
 from dovetail.hardware.streaming import Raster
 from dovetail.ir import (
     Add,
@@ -47,6 +50,7 @@ from dovetail.ir import (
     MaxPool,
     Mul,
     Node,
+    Op,
     Reduce,
     Reshape,
     Scheme,
@@ -61,6 +65,8 @@ from dovetail.numerics.requantize import requantizer
 
 Formats = Mapping[str, Format]
 
+SAME_MAP: tuple[type[Op], ...] = (Add, Clip, Lookup, Mul, Reshape)
+"""Operators whose flat outputs stream as the map that their inputs are."""
 MOST_LETTERS = 48
 """Letters of a network name that survive in an identifier: two of them and a prefix must fit a file name."""
 
@@ -99,7 +105,7 @@ def stream_formats(graph: Graph) -> dict[str, Format]:
     ranges, formats, maps = stored_ranges(graph), dict[str, Format](), flattened_maps(graph)
     for tensor in (*graph.inputs, *(n.output for n in graph.nodes)):
         node, shape, scheme = graph.producer(tensor), graph.shape(tensor), scheme_of(graph, tensor)
-        if isinstance(node, Node) and isinstance(node.op, Reshape):
+        if node is not None and node.op.still:
             source = formats.get(node.inputs[0])
             if source is not None and flattens(source, shape):
                 formats[tensor] = source
@@ -107,7 +113,7 @@ def stream_formats(graph: Graph) -> dict[str, Format]:
         if shape[0] != 1 or len(shape) not in (2, 4):
             continue
         size = maps.get(tensor, (shape[1], 1, 1)) if node is None and len(shape) == 2 else (*shape[1:], 1, 1)[:3]
-        if node is not None and len(shape) == 2 and not isinstance(node.op, Gemm | Coded | Concat | Select):
+        if node is not None and len(shape) == 2 and type(node.op) not in OWN_FEATURES:
             source = formats.get(node.inputs[0])
             if source is None:
                 continue
@@ -126,9 +132,9 @@ def flattened_maps(graph: Graph) -> dict[str, tuple[int, ...]]:
     alike: list[tuple[str, ...]] = []
     for node in graph.nodes:
         source, target = graph.shape(node.inputs[0]), graph.shape(node.output)
-        if isinstance(node.op, Reshape) and {len(source), len(target)} == {2, 4}:
+        if node.op.still and {len(source), len(target)} == {2, 4}:
             maps.setdefault(node.inputs[0] if len(source) == 2 else node.output, max(source, target, key=len)[1:])
-        elif len(target) == 2 and isinstance(node.op, Add | Clip | Lookup | Mul | Reshape):
+        elif len(target) == 2 and type(node.op) in SAME_MAP:
             alike.append((*node.inputs, node.output))
     for group in (*alike, *reversed(alike)):
         shown = next((maps[t] for t in group if t in maps), None)
@@ -141,71 +147,6 @@ def flattens(source: Format, shape: tuple[int, ...]) -> bool:
     """Whether a reshape to `shape` only relabels the stream: a flattening, or an added or dropped 1x1."""
     flat = (1, source.channels * source.beats)
     return shape in (flat, (1, source.channels, source.height, source.width)) or (source.beats == 1 and shape == (*flat, 1, 1))
-
-
-def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None:
-    """Why a node cannot be mapped, in one sentence; None if it can."""
-    if graph.shape(node.output)[0] != 1:
-        return f"{node.name}: batch size {graph.shape(node.output)[0]}; hardware takes one frame at a time"
-    for tensor in (*node.inputs, node.output):
-        if tensor not in formats:
-            shape = "x".join(map(str, graph.shape(tensor)))
-            return f"{node.name}: tensor {tensor} ({shape}) has no pixel stream; N,C,H,W, N,C and their flattening have one"
-    inputs = [formats[t] for t in node.inputs]
-    match node.op:
-        case Conv() | Gemm() | Coded() | Thresholds() | GlobalAvgPool() | Clip() | Reshape() | Upsample():
-            return None
-        case MaxPool():
-            return _max_pool_reason(node.op, node.name, inputs[0])
-        case AvgPool():
-            if _divisor(graph, node) is None:
-                return f"{node.name}: the average divides by a count that depends on the position; count the padding instead"
-            return None
-        case Select():
-            flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
-            return f"{node.name}: chooses from a flattened map, whose features are not channels of one beat" if flat else None
-        case Add() | Mul() | Reduce() | Concat():
-            return _join_reason(graph, node, inputs)
-        case Lookup():
-            flat = node.op.by_channel and len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
-            return f"{node.name}: a table per feature of a flattened map; look up before flattening" if flat else None
-        case _:
-            return f"{node.name}: no engine for {node.op.kind}"
-
-
-def _max_pool_reason(op: MaxPool, name: str, form: Format) -> str | None:
-    raster = Raster(op.window, form.height, form.width)
-    for inside, count, taps in ((raster.row_inside, raster.output_size[0], op.window.kernel[0]),
-                                (raster.column_inside, raster.output_size[1], op.window.kernel[1])):
-        seen = np.zeros(count, dtype=bool)
-        for tap in range(taps):
-            seen[slice(*inside(tap))] = True
-        if not seen.all():
-            return f"{name}: a window lies in the padding alone and has no largest value; shrink the padding"
-    return None
-
-
-def _join_reason(graph: Graph, node: Node, inputs: list[Format]) -> str | None:
-    if isinstance(node.op, Mul | Add) and {1} < {f.beats for f in inputs}:
-        return f"{node.name}: one value per channel for a whole map; it waits for a whole frame, which streams cannot"
-    if len({(f.height, f.width) for f in inputs}) != 1:
-        return f"{node.name}: inputs stream {[f'{f.height}x{f.width}' for f in inputs]} pixels; they must agree"
-    flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
-    if isinstance(node.op, Concat):
-        if node.op.axis != 1:
-            return f"{node.name}: joins along axis {node.op.axis}; only channels (axis 1) lie side by side in a beat"
-        return f"{node.name}: joins flattened maps, whose features are not channels of one beat" if flat else None
-    if isinstance(node.op, Mul) and 1 in {f.channels for f in inputs}:
-        return None
-    if len({f.channels for f in inputs}) != 1:
-        return f"{node.name}: inputs stream {[f.channels for f in inputs]} channels; they must agree"
-    return f"{node.name}: bias per feature of a flattened map; reduce before flattening" if flat and node.params else None
-
-
-def _divisor(graph: Graph, node: Node) -> int | None:
-    """The constant count an average divides by; None if it depends on the position."""
-    counts = np.unique(np.asarray(node.op.divisor(graph.input_shapes(node)), dtype=np.float64))
-    return int(counts[0]) if counts.size == 1 else None
 
 
 def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
@@ -221,42 +162,96 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
                f"{' + '.join(map(str, inputs))} -> {output}; {pace}.")
     layer = Layer(module, label, heading, inputs, output)
-    zero = scheme_of(graph, node.inputs[0]).zero
-    match node.op:
-        case Conv():
-            return _windowed(layer, node.op.window, zero, *filters_of(graph, node, _conv_matrix(graph, node)))
-        case Gemm():
-            matrix = graph.constants[node.params[0]].array.astype(np.int64)
-            return _windowed(layer, Window((inputs[0].height, inputs[0].width)), zero, *filters_of(graph, node, matrix))
-        case AvgPool():
-            taps = node.op.window.kernel[0] * node.op.window.kernel[1]
-            sums = np.repeat(np.eye(output.fields, dtype=np.int64), taps, axis=1)
-            return _windowed(layer, node.op.window, zero, sums, [-zero * taps] * output.fields, _rescale(graph, node))
-        case MaxPool():
-            return _windowed(layer, node.op.window, inputs[0].lo, None, [zero], _rescale(graph, node))
-        case GlobalAvgPool():
-            return (global_average_engine(layer, zero, _rescale(graph, node)),)
-        case Select(indices):
-            return (join_engine(layer, chosen(layer, indices, zero, _moved(graph, node))),)
-        case Upsample(rows, columns):
-            return (repeat_engine(layer, rows, columns, chosen(layer, range(output.channels), zero, _moved(graph, node))),)
-        case Lookup():
-            table = graph.constants[node.params[0]].array.astype(np.int64)
-            return (join_engine(layer, looked_up(layer, np.broadcast_to(table, (output.fields, table.shape[-1])), node.op.lo)),)
-        case Coded():
-            front, behind, window = _explicit_padding(layer, coded_window(node.op, inputs[0]), 0)
-            how = coded_rescale(graph, node)
-            return (*front, direct_coded_engine(behind, window, node.op, graph.params(node), how, datapath))
-        case Thresholds():
-            steps = graph.constants[node.params[0]].array.astype(np.int64)
-            return (join_engine(layer, stepped(layer, np.broadcast_to(steps, (output.channels, steps.shape[-1])))),)
-        case Mul():
-            zeros = (zero, scheme_of(graph, node.inputs[1]).zero)
-            return (join_engine(layer, multiplied(layer, zeros, _rescale(graph, node))),)
-        case Add() | Clip() | Concat() | Reduce():
-            return (join_engine(layer, weighted(layer, *_of_words(joined(graph, node, inputs), inputs))),)
-        case _:
-            raise UnsupportedError(f"{node.name}: no engine for {node.op.kind}; ask `unsupported` first")
+    if type(node.op) not in ENGINES:
+        raise UnsupportedError(f"{node.name}: no engine for {node.op.kind}; ask `unsupported` first")
+    return ENGINES[type(node.op)](_Site(graph, node, layer, scheme_of(graph, node.inputs[0]).zero, datapath), node.op)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """Where an engine stands: its node, its streams, and the zero point of the first of them."""
+
+    graph: Graph
+    node: Node
+    layer: Layer
+    zero: int
+    datapath: Datapath
+
+    def constant(self) -> IntMatrix:
+        """The node's first constant: weights, a table or thresholds."""
+        return self.graph.constants[self.node.params[0]].array.astype(np.int64)
+
+    def rescale(self) -> Rescale:
+        return _rescale(self.graph, self.node)
+
+
+def _conv_engines(site: _Site, op: Conv) -> tuple[Engine, ...]:
+    return _windowed(site.layer, op.window, site.zero, *filters_of(site.graph, site.node, _conv_matrix(site, op)))
+
+
+def _gemm_engines(site: _Site, op: Gemm) -> tuple[Engine, ...]:
+    (form,) = site.layer.inputs
+    return _windowed(site.layer, Window((form.height, form.width)), site.zero,
+                     *filters_of(site.graph, site.node, site.constant()))
+
+
+def _average_engines(site: _Site, op: AvgPool) -> tuple[Engine, ...]:
+    taps, fields = op.window.kernel[0] * op.window.kernel[1], site.layer.output.fields
+    sums = np.repeat(np.eye(fields, dtype=np.int64), taps, axis=1)
+    return _windowed(site.layer, op.window, site.zero, sums, [-site.zero * taps] * fields, site.rescale())
+
+
+def _maximum_engines(site: _Site, op: MaxPool) -> tuple[Engine, ...]:
+    return _windowed(site.layer, op.window, site.layer.inputs[0].lo, None, [site.zero], site.rescale())
+
+
+def _global_average_engines(site: _Site, op: GlobalAvgPool) -> tuple[Engine, ...]:
+    return (global_average_engine(site.layer, site.zero, site.rescale()),)
+
+
+def _select_engines(site: _Site, op: Select) -> tuple[Engine, ...]:
+    return (join_engine(site.layer, chosen(site.layer, op.indices, site.zero, _moved(site.graph, site.node))),)
+
+
+def _repeat_engines(site: _Site, op: Upsample) -> tuple[Engine, ...]:
+    same = chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
+    return (repeat_engine(site.layer, op.rows, op.columns, same),)
+
+
+def _table_engines(site: _Site, op: Lookup) -> tuple[Engine, ...]:
+    table = site.constant()
+    rows = np.broadcast_to(table, (site.layer.output.fields, table.shape[-1]))
+    return (join_engine(site.layer, looked_up(site.layer, rows, op.lo)),)
+
+
+def _coded_engines(site: _Site, op: Coded) -> tuple[Engine, ...]:
+    front, behind, window = _explicit_padding(site.layer, coded_window(op, site.layer.inputs[0]), 0)
+    how = coded_rescale(site.graph, site.node)
+    return (*front, direct_coded_engine(behind, window, op, site.graph.params(site.node), how, site.datapath))
+
+
+def _threshold_engines(site: _Site, op: Thresholds) -> tuple[Engine, ...]:
+    steps = site.constant()
+    return (join_engine(site.layer, stepped(site.layer, np.broadcast_to(steps, (site.layer.output.channels, steps.shape[-1])))),)
+
+
+def _product_engines(site: _Site, op: Mul) -> tuple[Engine, ...]:
+    zeros = (site.zero, scheme_of(site.graph, site.node.inputs[1]).zero)
+    return (join_engine(site.layer, multiplied(site.layer, zeros, site.rescale())),)
+
+
+def _joined_engines(site: _Site, op: Add | Clip | Concat | Reduce) -> tuple[Engine, ...]:
+    inputs = site.layer.inputs
+    return (join_engine(site.layer, weighted(site.layer, *_of_words(joined(site.graph, site.node, inputs), inputs))),)
+
+
+ENGINES: dict[type[Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
+    Add: _joined_engines, AvgPool: _average_engines, Clip: _joined_engines, Coded: _coded_engines, Concat: _joined_engines,
+    Conv: _conv_engines, Gemm: _gemm_engines, GlobalAvgPool: _global_average_engines, Lookup: _table_engines,
+    MaxPool: _maximum_engines, Mul: _product_engines, Reduce: _joined_engines, Select: _select_engines,
+    Thresholds: _threshold_engines, Upsample: _repeat_engines,
+}
+"""The engines of each operator that has any, mapped directly."""
 
 
 def word_fields(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format,
@@ -265,9 +260,8 @@ def word_fields(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Fo
 
     Words share their hardware, so all channels must be treated alike; direct mapping treats each by itself.
     """
-    body = node.op.body if isinstance(node.op, Coded) else node.op
-    if fold is not None and isinstance(body, Conv | Gemm):
-        loops = Loops(channels_of(body, inputs[0].channels, output.channels), fold)
+    if fold is not None and node.op.layer:
+        loops = Loops(channels_of(node.op.layer, inputs[0].channels, output.channels), fold)
         return loops.input_width, loops.output_width
     return None if _treats_alike(graph, node, inputs) else (0, 0)
 
@@ -326,13 +320,13 @@ def _explicit_padding(layer: Layer, window: Window, fill: int) -> tuple[tuple[En
 def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str,
             fold: Fold, loaded: bool) -> tuple[Engine, ...]:
     """A layer whose weights are in memory."""
-    op = node.op.body if isinstance(node.op, Coded) else node.op
-    if not isinstance(op, Conv | Gemm):
-        raise UnsupportedError(f"{node.name}: a fold for {op.kind}; only Conv and Gemm have multipliers to share")
+    op = node.op.layer
+    if op is None:
+        raise UnsupportedError(f"{node.name}: a fold for {node.op.kind}; only Conv and Gemm have multipliers to share")
     (form,), zero = inputs, scheme_of(graph, node.inputs[0]).zero
     loops = Loops(channels_of(op, form.channels, output.channels), fold)
     head = (f"{node.op.kind} {node.name}: {node.op.attributes()}", f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
-    window = op.window if isinstance(op, Conv) else Window((form.height, form.width))
+    window = op.window or Window((form.height, form.width))
     front, layer, inner = _explicit_padding(Layer(module, label, head, (form,), output), window, zero)
     if isinstance(node.op, Coded):
         codes = coded_filters(node.op, graph.params(node), window, coded_rescale(graph, node), form, loaded)
@@ -344,20 +338,17 @@ def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
 
 def coded_rescale(graph: Graph, node: Node) -> Rescale | None:
     """How a layer of codes rounds its sums; None where thresholds turn them into codes."""
-    assert isinstance(node.op, Coded)
-    return None if node.op.output_bits else _rescale(graph, node)
+    return None if node.op.code_bits else _rescale(graph, node)
 
 
-def _conv_matrix(graph: Graph, node: Node) -> IntMatrix:
+def _conv_matrix(site: _Site, op: Conv) -> IntMatrix:
     """Weights as (filters, channels * kernel), zero outside each filter's group."""
-    assert isinstance(node.op, Conv)
-    weight = graph.constants[node.params[0]].array.astype(np.int64)
-    channels, groups = graph.shape(node.inputs[0])[1], node.op.groups
-    full = np.zeros((node.op.filters, channels, *weight.shape[2:]), dtype=np.int64)
-    filters, reads = node.op.filters // groups, channels // groups
+    weight, channels, groups = site.constant(), site.graph.shape(site.node.inputs[0])[1], op.groups
+    full = np.zeros((op.filters, channels, *weight.shape[2:]), dtype=np.int64)
+    filters, reads = op.filters // groups, channels // groups
     for g in range(groups):
         full[g * filters:(g + 1) * filters, g * reads:(g + 1) * reads] = weight[g * filters:(g + 1) * filters]
-    return full.reshape(node.op.filters, -1)
+    return full.reshape(op.filters, -1)
 
 
 def filters_of(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
@@ -372,7 +363,7 @@ def _rescale(graph: Graph, node: Node) -> Rescale:
     scheme, channels = scheme_of(graph, node.output), graph.shape(node.output)[1]
     if scheme.bits == 32:
         return Rescale(1, None, (scheme.lo, scheme.hi))
-    how, divisor = requantizer(graph, node), _divisor(graph, node)
+    how, divisor = requantizer(graph, node), constant_divisor(graph, node)
     assert divisor is not None
     return Rescale(divisor, how.per_channel(channels), integer_bounds(node.op.bounds, scheme), how.zero)
 
@@ -387,7 +378,7 @@ def joined(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMat
     how = requantizer(graph, node)
     blocks = [np.diag(np.broadcast_to(np.asarray(factor, dtype=np.int64), (form.channels,)))
               for factor, form in zip(how.factors, inputs, strict=True)]
-    if isinstance(node.op, Concat):
+    if node.op.joins:
         total = sum(len(b) for b in blocks)
         matrix = np.zeros((total, total), dtype=np.int64)
         at = 0

@@ -13,9 +13,10 @@ from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.fused import firb_of
-from dovetail.fpga.mapping import engines, identifiers, reason_unsupported, stream_formats, word_fields
+from dovetail.fpga.mapping import engines, identifiers, stream_formats, word_fields
+from dovetail.fpga.refusals import reason_unsupported
 from dovetail.hardware.folds import Fold, Loops, channels_of
-from dovetail.ir import Coded, Concat, Conv, GlobalAvgPool, Graph, Node, Reshape
+from dovetail.ir import Graph, Node
 
 LEAST_AVERAGED = 8
 """Channels at once below which an average hardly gets smaller."""
@@ -81,7 +82,7 @@ class _Builder:
     def root(self, tensor: str) -> str:
         """The tensor whose stream this one is; reshapes are wiring."""
         node = self.graph.producer(tensor)
-        return self.root(node.inputs[0]) if node is not None and isinstance(node.op, Reshape) else tensor
+        return self.root(node.inputs[0]) if node is not None and node.op.still else tensor
 
     def in_words(self, tensor: str, fields: int) -> str:
         """The stream of a tensor in beats of so many channels, cut anew if it is not."""
@@ -103,14 +104,14 @@ class _Builder:
         fields = word_fields(self.graph, node, whole, output, fold)
         if fields is None:
             fields = (self.any_fields(node, roots),) * 2
-        elif isinstance(node.op, Concat):
+        elif node.op.joins:
             fields = (self.concat_fields(node, roots),) * 2
         streams = tuple(self.in_words(r, fields[0] or form.channels) for r, form in zip(roots, whole, strict=True))
         taken = tuple(form.in_words(fields[0] or form.channels) for form in whole)
         self.streams[node.output] = output.in_words(fields[1] or output.channels)
         label = self.labels[node.name]
         module = f"{self.name}_{label}"
-        if isinstance(node.op, Concat) and fields[1]:
+        if node.op.joins and fields[1]:
             made: tuple[Engine, ...] = (concat_of(self.graph, node, taken, self.streams[node.output], module, label),)
         else:
             made = engines(self.graph, node, taken, self.streams[node.output], module, label, fold, self.datapath,
@@ -137,10 +138,11 @@ class _Builder:
     def any_fields(self, node: Node, roots: list[str]) -> int:
         """Channels per beat of a node that takes any number: the fewest that arrive, which keeps the pace of those."""
         fewest = self.words.get(node.name) or min(self.streams[r].fields for r in roots)
-        if isinstance(node.op, GlobalAvgPool) and node.name not in self.words:
+        whole = node.op.averages and not node.op.window
+        if whole and node.name not in self.words:
             fewest = min(fewest, self.averaged_fields(roots[0]))
         words = self.pixels[node.inputs[0]].in_words(fewest).words
-        if words == 1 or (isinstance(node.op, GlobalAvgPool) and words < LEAST_SUMMED_WORDS):
+        if words == 1 or (whole and words < LEAST_SUMMED_WORDS):
             return 0
         self.chosen[node.name] = fewest
         return fewest
@@ -149,9 +151,9 @@ class _Builder:
         """Channels at once with which an average keeps up with a folded layer that leaves more of them, but seldom."""
         node, channels = self.graph.producer(tensor), self.pixels[tensor].channels
         fold = None if node is None else self.folds.get(node.name)
-        if node is None or fold is None or not isinstance(node.op, Conv):
+        if node is None or fold is None or not (node.op.product and node.op.window):
             return channels
-        loops = Loops(channels_of(node.op, self.graph.shape(node.inputs[0])[1], channels), fold)
+        loops = Loops(channels_of(node.op.product, self.graph.shape(node.inputs[0])[1], channels), fold)
         return max(LEAST_AVERAGED, -(-2 * channels // loops.clocks))
 
 
@@ -164,7 +166,7 @@ def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     residual that is one engine. Folded layers of codes in `loaded` get their weights by a stream.
     """
     built = _Builder(graph, name, labels, folds or {}, words or {}, datapath, loaded)
-    for absent in sorted(set(loaded) - {n.name for n in graph.nodes if isinstance(n.op, Coded) and n.name in built.folds}):
+    for absent in sorted(set(loaded) - {n.name for n in graph.nodes if n.op.coded and n.name in built.folds}):
         raise UsageError(f"design {name}: loaded weights for {absent}, which is no folded layer of codes; give it a fold")
     for node in graph.nodes:
         if reason := reason_unsupported(graph, node, built.pixels):
@@ -174,7 +176,7 @@ def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     for node in graph.nodes:
         if node.name in blocks:
             built.fuse(blocks[node.name])
-        elif not isinstance(node.op, Reshape) and node.name not in inside:
+        elif not node.op.still and node.name not in inside:
             built.add(node)
     outputs = [built.root(t) for t in graph.outputs]
     outputs = [built.in_words(t, leaving or built.streams[t].channels) for t in outputs]

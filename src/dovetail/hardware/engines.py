@@ -5,10 +5,11 @@ Every multiplier exists, one pixel enters per clock: time follows the stream (`s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import ceil, log2, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,21 +33,21 @@ from dovetail.hardware.streaming import Raster
 from dovetail.hardware.work import map_shape
 from dovetail.ir import (
     Add,
+    AvgPool,
     Axis,
-    Coded,
-    Conv,
-    Gemm,
+    Clip,
+    Concat,
+    Function,
     GlobalAvgPool,
     Graph,
     Lookup,
     MaxPool,
     Mul,
     Node,
+    Op,
     Pointwise,
-    Pool,
     Reduce,
     Select,
-    Thresholds,
     Upsample,
 )
 from dovetail.numerics.requantize import requantizer
@@ -128,6 +129,11 @@ def constant_divisor(graph: Graph, node: Node) -> int | None:
     return int(counts[0]) if counts.size == 1 else None
 
 
+def has_engine(op: Op) -> bool:
+    """Whether there is an engine for an operator."""
+    return op.layer is not None or op.learned or type(op) in ROUNDED or type(op) in UNROUNDED
+
+
 def joined_engines(engines: Sequence[Engine]) -> Engine:
     """All shares of several engines, one entry each in every field."""
     return _filled([{name: value for name in FIELDS if (value := getattr(own, name)) is not None} for own in engines],
@@ -158,7 +164,7 @@ def engines_of(graph: Graph, questions: Sequence[Question], most_bits: float = n
     """
     scans = Scans(graph)
     products = {i: _weighed(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions)
-                if isinstance(node.op, Conv | Gemm)}
+                if node.op.product}
     slices = {i: own.slices for i, own in products.items()} | {
         i: coded_slices(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions) if adds_integers(node)}
     sums = dict(zip(slices, adders_of(list(slices.values())) if slices else (), strict=True))
@@ -171,17 +177,15 @@ def _plain(graph: Graph, question: Question, scans: Scans, sums: Arithmetic | No
     """The engine of an operator without weights, or of codes; `sums` of those that add integers."""
     node, _ = question
     engine = scans.streamed(question)
-    if isinstance(node.op, Coded | Thresholds):
+    if node.op.learned:
         return coded_parts(graph, node, engine, sums)
-    if isinstance(node.op, Pointwise):
-        return _table(graph, node, engine)
-    if isinstance(node.op, Upsample):
-        _, height, width = map_shape(graph.shape(node.inputs[0]))
-        return engine | repeated_parts(node.op, height, width, engine["output_bits"], engine["register_bits"])
-    engine |= _pool(graph, node, engine) if isinstance(node.op, Pool) else _global_average(graph, node, engine) if isinstance(
-        node.op, GlobalAvgPool) else _joined(graph, node, engine)
+    if type(node.op) in UNROUNDED:
+        return engine | UNROUNDED[type(node.op)](graph, node, node.op, engine)
+    engine |= ROUNDED[type(node.op)](graph, node, node.op, engine)
+    if len(node.inputs) > 1:
+        engine |= _skipped(graph, node)
     outputs = engine["output_bits"] / output_bits(graph, node)
-    rounded, clamped = (0, 0) if isinstance(node.op, Select) else value_widths(graph, node)
+    rounded, clamped = (0, 0) if node.op.moves else value_widths(graph, node)
     return _multiplied(graph, question, engine | {"rounded_bits": outputs * rounded, "clamped_bits": outputs * clamped})
 
 
@@ -216,9 +220,8 @@ class _Weighed:
 
 
 def _weighed(graph: Graph, node: Node, segments: Segments, most_bits: float) -> _Weighed:
-    assert isinstance(node.op, Conv | Gemm)
-    groups = node.op.groups if isinstance(node.op, Conv) else 1
-    weights = live_weights(graph, node)
+    assert node.op.product is not None
+    groups, weights = node.op.product.groups, live_weights(graph, node)
     taps, digits = used_taps(weights, groups), digits_of(weights)
     used = taps.sum(axis=(1, 2), dtype=np.float64)
     return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), most_bits, used))
@@ -227,9 +230,9 @@ def _weighed(graph: Graph, node: Node, segments: Segments, most_bits: float) -> 
 def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums: Arithmetic) -> Parts:
     """Convolution or fully connected layer: shared multiples, trees, one rounding per filter."""
     node, segments = question
-    assert isinstance(node.op, Conv | Gemm)
+    assert node.op.product is not None
     engine = scans.streamed(question, own.taps)
-    partial = _by_channels(segments) | node.op.partial
+    partial = _by_channels(segments) | node.op.product.partial
     beat, widths = engine["output_bits"], filter_widths(graph, node, own.digits)
     wide = beat * (ACCUMULATOR_BITS / output_bits(graph, node))
     engine |= {"stages": engine["stages"] + sums.levels, "adder_bits": sums.bits, "adders": sums.adders,
@@ -241,27 +244,31 @@ def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums
     return _multiplied(graph, question, engine)
 
 
-def _pool(graph: Graph, node: Node, engine: Parts) -> Parts:
-    op = node.op
-    assert isinstance(op, Pool)
+def _maximum(graph: Graph, node: Node, op: MaxPool, engine: Parts) -> Parts:
+    """A tree of comparisons over the window."""
     taps, bits = prod(op.window.kernel), input_bits(graph, node)
-    stages = engine["stages"] + np.ceil(np.log2(taps))
     outputs = engine["output_bits"] / output_bits(graph, node)
-    if isinstance(op, MaxPool):
-        merged, waiting = tree_bits(taps, bits, 0)
-        longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
-        return {"stages": stages, "comparison_bits": outputs * merged, "sum_bits": outputs * (merged + waiting * (not longest)),
-                "chain_bits": engine["chain_bits"] + outputs * waiting * longest,
-                "chain_rows": engine["chain_rows"] + outputs * bits * longest}
+    merged, waiting = tree_bits(taps, bits, 0)
+    longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
+    return {"stages": engine["stages"] + np.ceil(np.log2(taps)), "comparison_bits": outputs * merged,
+            "sum_bits": outputs * (merged + waiting * (not longest)),
+            "chain_bits": engine["chain_bits"] + outputs * waiting * longest,
+            "chain_rows": engine["chain_rows"] + outputs * bits * longest}
+
+
+def _average(graph: Graph, node: Node, op: AvgPool, engine: Parts) -> Parts:
+    """A tree of adders over the window, and a division by a constant."""
+    taps, bits = prod(op.window.kernel), input_bits(graph, node)
+    outputs = engine["output_bits"] / output_bits(graph, node)
     divisor = constant_divisor(graph, node)
     assert divisor is not None
     merged, waiting = tree_bits(taps, bits, 1)
     carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
-    return {"stages": stages, "adder_bits": outputs * merged, "adders": outputs * (taps - 1), "division_bits": outputs * carry,
-            "sum_bits": outputs * (merged + waiting + registers)}
+    return {"stages": engine["stages"] + np.ceil(np.log2(taps)), "adder_bits": outputs * merged, "adders": outputs * (taps - 1),
+            "division_bits": outputs * carry, "sum_bits": outputs * (merged + waiting + registers)}
 
 
-def _global_average(graph: Graph, node: Node, engine: Parts) -> Parts:
+def _global_average(graph: Graph, node: Node, op: GlobalAvgPool, engine: Parts) -> Parts:
     """One accumulator per channel; the only output leaves after the last pixel."""
     _, height, width = map_shape(graph.shape(node.inputs[0]))
     bits = input_bits(graph, node) + ceil(log2(height * width))
@@ -271,24 +278,32 @@ def _global_average(graph: Graph, node: Node, engine: Parts) -> Parts:
             "control_bits": float((height * width - 1).bit_length()), "row_outputs": 1.0, "row_steps": float(height * width)}
 
 
-def _joined(graph: Graph, node: Node, engine: Parts) -> Parts:
-    """Add, Mul, Concat, Clip, Reduce: one rounding per output; of several inputs the fast wait in a FIFO. Select is wiring."""
-    if isinstance(node.op, Select):
-        return {"stages": engine["stages"] - ROUNDING_STAGES}
+def _passed(graph: Graph, node: Node, op: Op, engine: Parts) -> Parts:
+    """Concat and Clip: one rounding per output, and nothing before it."""
+    return {}
+
+
+def _sum(graph: Graph, node: Node, op: Add, engine: Parts) -> Parts:
     outputs = engine["output_bits"] / output_bits(graph, node)
-    found: Parts = {}
-    if isinstance(node.op, Add):
-        sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
-        others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
-        found = {"adder_bits": sums, "adders": outputs * (len(node.inputs) - 1), "sum_bits": sums, "stages": engine["stages"] + 1,
-                 "register_bits": engine["register_bits"] + others * outputs * input_bits(graph, node)}
-    if isinstance(node.op, Mul):
-        found = {"products": outputs, "stages": engine["stages"] + PRODUCT_STAGES,  # the other pixel, a product twice as wide
-                 "register_bits": engine["register_bits"] + 3 * engine["output_bits"]}
-    if isinstance(node.op, Reduce):
-        sums = outputs * PARTIAL_SUM_BITS * len(node.inputs)
-        found = {"adder_bits": sums, "sum_bits": sums}
-    return found if len(node.inputs) < 2 else found | _skipped(graph, node)
+    sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
+    others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
+    return {"adder_bits": sums, "adders": outputs * (len(node.inputs) - 1), "sum_bits": sums, "stages": engine["stages"] + 1,
+            "register_bits": engine["register_bits"] + others * outputs * input_bits(graph, node)}
+
+
+def _gate(graph: Graph, node: Node, op: Mul, engine: Parts) -> Parts:
+    """One multiplier per output; the other pixel is stored too, and a product twice as wide."""
+    return {"products": engine["output_bits"] / output_bits(graph, node), "stages": engine["stages"] + PRODUCT_STAGES,
+            "register_bits": engine["register_bits"] + 3 * engine["output_bits"]}
+
+
+def _partial_sums(graph: Graph, node: Node, op: Reduce, engine: Parts) -> Parts:
+    sums = engine["output_bits"] / output_bits(graph, node) * PARTIAL_SUM_BITS * len(node.inputs)
+    return {"adder_bits": sums, "sum_bits": sums}
+
+
+def _wires(graph: Graph, node: Node, op: Select, engine: Parts) -> Parts:
+    return {"stages": engine["stages"] - ROUNDING_STAGES}
 
 
 def _skipped(graph: Graph, node: Node) -> Parts:
@@ -302,16 +317,30 @@ def _skipped(graph: Graph, node: Node) -> Parts:
     return {"skip_depth": max(depth for depth, _ in waiting), "skip_bits": 8 * sum(channels for _, channels in waiting)}
 
 
-def _table(graph: Graph, node: Node, engine: Parts) -> Parts:
+def _table(graph: Graph, node: Node, op: Pointwise, engine: Parts) -> Parts:
     """A table per channel, as wide as its entries need; nothing is rounded."""
     width = 8
-    if isinstance(node.op, Lookup):
+    if op.table:
         entries = graph.params(node)[0].array.astype(np.int64)
         lo, hi = int(entries.min()), int(entries.max())
         width = max((-lo - 1 if lo < 0 else 0).bit_length(), max(hi, 0).bit_length()) + (lo < 0)
-    return engine | {"stages": engine["stages"] - ROUNDING_STAGES + TABLE_STAGES,
-                     "table_bits": engine["output_bits"] / output_bits(graph, node) * width * TABLE_CODES,
-                     "register_bits": engine["register_bits"] + engine["output_bits"]}  # the entries
+    return {"stages": engine["stages"] - ROUNDING_STAGES + TABLE_STAGES,
+            "table_bits": engine["output_bits"] / output_bits(graph, node) * width * TABLE_CODES,
+            "register_bits": engine["register_bits"] + engine["output_bits"]}  # the entries
+
+
+def _repeated(graph: Graph, node: Node, op: Upsample, engine: Parts) -> Parts:
+    _, height, width = map_shape(graph.shape(node.inputs[0]))
+    return repeated_parts(op, height, width, engine["output_bits"], engine["register_bits"])
+
+
+ROUNDED: dict[type[Op], Callable[[Graph, Node, Any, Parts], Parts]] = {
+    Add: _sum, AvgPool: _average, Clip: _passed, Concat: _passed, GlobalAvgPool: _global_average, MaxPool: _maximum, Mul: _gate,
+    Reduce: _partial_sums, Select: _wires,
+}
+"""What the engine of an operator without weights has beyond its stream; every output is rounded, but for a `Select`'s."""
+UNROUNDED: dict[type[Op], Callable[[Graph, Node, Any, Parts], Parts]] = {Function: _table, Lookup: _table, Upsample: _repeated}
+"""Likewise of operators whose outputs are stored as they are."""
 
 
 def stream_delays(graph: Graph) -> Mapping[str, float]:
@@ -327,6 +356,6 @@ def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
         window, _, height, width = window_of(graph, node)
         beats = prod(map_shape(graph.shape(node.output))[1:])
         fill = max(0, Raster(window, height, width).first) + TYPICAL_STAGES
-        most = np.inf if isinstance(node.op, Upsample) else 1.0  # repeated beats take their time, padding is masked
+        most = np.inf if node.op.repeats != (1, 1) else 1.0  # repeated beats take their time, padding is masked
         lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(most, beats / (height * width))
     return lag

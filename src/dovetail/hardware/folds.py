@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.errors import UsageError
-from dovetail.ir import Conv, Gemm
+from dovetail.ir import Product
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,6 @@ def regrouped_clocks(channels: int, taken: int, left: int) -> int:
     return beats + (taken != left and words > 1 and (words - 1) * left > (beats - 1) * taken)
 
 
-def channels_of(op: Conv | Gemm, input_channels: int, filters: int) -> Channels:
+def channels_of(op: Product, input_channels: int, filters: int) -> Channels:
     """The channels of a layer that reads `input_channels` of a stream; a fully connected layer is one group."""
-    groups = op.groups if isinstance(op, Conv) else 1
-    return Channels(groups, input_channels // groups, filters // groups)
+    return Channels(op.groups, input_channels // op.groups, filters // op.groups)

@@ -21,7 +21,7 @@ from dovetail.hardware.adders.slices import Arithmetic, Slices
 from dovetail.hardware.rounding import input_bits, output_bits
 from dovetail.hardware.scans import Parts
 from dovetail.hardware.shares import Floats, Segments
-from dovetail.ir import Coded, Constant, Conv, Graph, Node, Thresholds
+from dovetail.ir import Coded, Constant, Graph, Node
 from dovetail.ir.operators.lq import steps_of
 
 SOURCE = "area of codes: bits counted and digits added, a formula that was not fitted to syntheses"
@@ -40,7 +40,7 @@ SINGLE_BITS_KEPT = 0.67
 
 def adds_integers(node: Node) -> bool:
     """Whether a layer of codes has plain integers on one side, so that it is an adder graph."""
-    return isinstance(node.op, Coded) and not (node.op.weight_bits and node.op.input_bits)
+    return node.op.coded and not (node.op.weight_bits and node.op.input_bits)
 
 
 def coded_slices(graph: Graph, node: Node, segments: Segments, most_bits: float = inf) -> Slices:
@@ -49,8 +49,7 @@ def coded_slices(graph: Graph, node: Node, segments: Segments, most_bits: float 
     assert isinstance(op, Coded)
     codes, products = graph.params(node)[:2]
     bits, part = (1, SINGLE_BITS) if op.input_bits else (input_bits(graph, node), FEW_WEIGHTS[op.weight_bits])
-    groups = op.body.groups if isinstance(op.body, Conv) else 1
-    return Slices(_plane_digits(Once(codes), Once(products), op), groups, segments, bits, most_bits / part)
+    return Slices(_plane_digits(Once(codes), Once(products), op), op.body.groups, segments, bits, most_bits / part)
 
 
 @lru_cache(maxsize=64)
@@ -67,10 +66,9 @@ def coded_parts(graph: Graph, node: Node, engine: Parts, sums: Arithmetic | None
     `sums` are the adders of its `coded_slices`, where it has plain integers on one side.
     """
     outputs: Floats = engine["output_bits"] / output_bits(graph, node)
-    if isinstance(node.op, Thresholds):
-        compared = outputs * steps_of(node.op.bits) * input_bits(graph, node)
-        return engine | {"comparison_bits": compared, "sum_bits": outputs * (steps_of(node.op.bits) + node.op.bits)}
-    assert isinstance(node.op, Coded)
+    if not isinstance(node.op, Coded):
+        steps, bits = steps_of(node.op.code_bits), node.op.code_bits
+        return engine | {"comparison_bits": outputs * steps * input_bits(graph, node), "sum_bits": outputs * (steps + bits)}
     codes, products = graph.params(node)[:2]
     reach = input_bits(graph, node)
     parts = _added(node.op, engine, sums) if sums is not None else _counted(node.op, engine, outputs, Once(codes), Once(products))
@@ -121,7 +119,7 @@ def _sizes(codes: Once[Constant], products: Once[Constant], op: Coded) -> tuple[
     """Counts for single filters, and digits added, over all of them; the widest sum; values seen; counts for all filters."""
     weights, factors = codes.value.array, products.value.array.astype(np.int64)
     flat = weights.reshape(len(weights), -1)
-    taps, groups = flat.shape[1], op.body.groups if isinstance(op.body, Conv) else 1
+    taps, groups = flat.shape[1], op.body.groups
     width = float(max(1, op.bound(weights, factors, 1)).bit_length() + 1)
     present = np.stack([(flat == code).sum(axis=1) for code in range(1 << op.weight_bits)], axis=1)
     removed, ends = _counting(present)

@@ -12,7 +12,7 @@ from dovetail.hardware.adders.digits import Digits, Once, reciprocal
 from dovetail.hardware.adders.sharing import graph_bits
 from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.hardware.shares import Floats
-from dovetail.ir import AvgPool, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Scheme
+from dovetail.ir import Constant, Graph, Node, Scheme
 from dovetail.numerics.fixed import integer_bounds
 
 HEADROOM_BITS = 2
@@ -61,15 +61,15 @@ def value_widths(graph: Graph, node: Node) -> tuple[int, int]:
     """Bits of what half a unit is added to, and of the clamped result, of an operator without weights; 0 where neither is."""
     bits, written = input_bits(graph, node), output_bits(graph, node)
     if (schemes := fixed_schemes(graph, node)) is None:
-        if isinstance(node.op, MaxPool):
+        if node.op.largest:
             return 0, 0
-        return (bits + 1, written) if isinstance(node.op, AvgPool | GlobalAvgPool) else (written + HEADROOM_BITS, written)
+        return (bits + 1, written) if node.op.averages else (written + HEADROOM_BITS, written)
     steps = [s.exponents[0] for s in schemes[0]]
     lower, target = min(steps), schemes[1].exponents[0]
     grown = bits + (len(steps) > 1) + max(steps) - target
-    bounds = integer_bounds(getattr(node.op, "clamp", None), schemes[1])
+    bounds = integer_bounds(node.op.bounds, schemes[1])
     same = grown <= written and bounds == (schemes[1].lo, schemes[1].hi)
-    if isinstance(node.op, AvgPool | GlobalAvgPool):
+    if node.op.averages:
         count = int(np.max(node.op.divisor(graph.input_shapes(node))))
         if count & (count - 1):  # what a reciprocal gave is rounded as it is, and clamped where it must be
             return max(1, grown), 0 if same else written
@@ -84,8 +84,7 @@ def live_weights(graph: Graph, node: Node) -> Constant:
     if schemes is None or weights.array.ndim < 2 or weights.scheme is None or weights.scheme.mantissas \
             or weights.array[0].size > FEW_INPUTS or len(node.params) < 2:
         return weights
-    assert isinstance(node.op, Conv | Gemm)
-    bounds = integer_bounds(node.op.clamp, schemes[1])
+    bounds = integer_bounds(node.op.bounds, schemes[1])
     shifts = schemes[1].exponents[0] - schemes[0][0].exponents[0] - np.asarray(weights.scheme.exponents)
     return _live_once(Once(weights), Once(graph.params(node)[1]), (schemes[0][0].lo, schemes[0][0].hi), bounds,
                       tuple(np.broadcast_to(shifts, len(weights.array)).tolist()))

@@ -15,7 +15,7 @@ from dovetail.hardware.rounding import input_bits, output_bits
 from dovetail.hardware.shares import Floats, Ints, Question, Segments, shares_in
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.hardware.work import channels_of, map_shape
-from dovetail.ir import Axis, Coded, Concat, Conv, Gemm, Graph, Node, Pool, Select, Window
+from dovetail.ir import Axis, Coded, Concat, Gemm, Graph, Node, Op, Select, Window
 
 ROUNDING_STAGES = 2
 """Clock edges from the accumulator to the output FIFO: bias with half a unit, then ties and saturation."""
@@ -23,10 +23,14 @@ Parts = dict[str, Any]
 """Some fields of an `Engine`, those of all shares of a node: arrays, or numbers that hold for all of them."""
 
 
+OWN_FEATURES: tuple[type[Op], ...] = (Gemm, Coded, Concat, Select)
+"""Operators whose flat outputs are channels of one pixel; those of others still stream as the map they came from."""
+
+
 def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
     """Channels, height and width of a tensor's stream; a flattened map still streams as the map."""
     shape, producer = graph.shape(tensor), graph.producer(tensor)
-    while len(shape) == 2 and producer is not None and not isinstance(producer.op, Gemm | Coded | Concat | Select):
+    while len(shape) == 2 and producer is not None and type(producer.op) not in OWN_FEATURES:
         shape, producer = graph.shape(producer.inputs[0]), graph.producer(producer.inputs[0])
     return map_shape(shape)
 
@@ -37,10 +41,8 @@ def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
     A fully connected layer behind a flattened map is a convolution whose window is the whole map.
     """
     channels, height, width = stream_shape(graph, node.inputs[0])
-    op = node.op.body if isinstance(node.op, Coded) else node.op
-    if isinstance(op, Gemm):
-        return Window((height, width)), channels, height, width
-    return op.window if isinstance(op, Conv | Pool) else Window((1, 1)), channels, height, width
+    window = node.op.body.window or Window((height, width) if node.op.layer else (1, 1))
+    return window, channels, height, width
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,18 @@ class Raster:
         return _inside(offset, self.window.stride[1], self.width, self.output_size[1])
 
     @cached_property
+    def every_window_sees(self) -> bool:
+        """Whether every window covers at least one real pixel."""
+        (rows, columns), (high, wide) = self.output_size, self.window.kernel
+        for count, taps, inside in ((rows, high, self.row_inside), (columns, wide, self.column_inside)):
+            seen = np.zeros(count, dtype=np.bool_)
+            for tap in range(taps):
+                seen[slice(*inside(tap))] = True
+            if not seen.all():
+                return False
+        return True
+
+    @cached_property
     def masked(self) -> bool:
         """Whether any tap of any output lies in the padding."""
         return _masked(self)

@@ -14,30 +14,11 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints, Question, shares_in
 from dovetail.ir import (
-    Add,
-    AvgPool,
     Axis,
-    Broadcast,
-    Clip,
-    Coded,
-    Concat,
-    Conv,
-    Function,
-    Gemm,
-    GlobalAvgPool,
     Graph,
-    Lookup,
-    MaxPool,
-    Mul,
     Node,
     Pointwise,
-    Pool,
-    Reduce,
     Select,
-    Thresholds,
-    Transpose,
-    Upsample,
-    Window,
 )
 from dovetail.values import dataclass
 
@@ -117,7 +98,7 @@ def channels_of(graph: Graph, question: Question) -> tuple[Floats, Floats]:
     read[:], written[:] = whole.read_channels, whole.filters
     for axis, starts, stops in segments:
         here = slice(at, at + len(starts))
-        every = (axis is None or axis is Axis.ROWS) and not isinstance(node.op, Broadcast)
+        every = (axis is None or axis is Axis.ROWS) and not node.op.broadcasts
         changed = {} if every else _changed(graph, node, whole, axis, starts, stops)
         read[here], written[here] = changed.get("read_channels", read[here]), changed.get("filters", written[here])
         at = here.stop
@@ -144,13 +125,13 @@ def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: In
 
 def _whole(graph: Graph, node: Node) -> Work:
     """The work of a whole node; that of stretched operands is added share by share."""
-    return _whole_product(graph, node) if isinstance(node.op, Conv | Gemm | Coded) else _whole_channelwise(graph, node)
+    return _whole_product(graph, node) if node.op.layer else _whole_channelwise(graph, node)
 
 
 def _changed(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: Ints, stops: Ints) -> dict[str, Any]:
     """In what the work of shares differs from that of the whole node."""
     found: dict[str, Any] = {}
-    if isinstance(node.op, Broadcast):
+    if node.op.broadcasts:
         found = _stretched(graph, node, axis, starts, stops)
         work = replace(work, **found)
     if axis is None:
@@ -166,14 +147,10 @@ def _changed(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: In
             return found | {"filters": count, "read_channels": count}
         case Axis.GROUPS:
             return found | {"filters": work.filters * part, "read_channels": work.read_channels * part,
-                            "macs": work.macs * part, "weights": work.weights * (1.0 if _one_for_all(node) else part)}
+                            "macs": work.macs * part, "weights": work.weights * (part if node.op.per_channel else 1.0)}
         case Axis.ROWS:
             rows_in = _input_rows(graph, node, starts, stops)
             return found | {"rows_in": rows_in, "rows_out": count, "macs": work.macs * part}
-
-
-def _one_for_all(node: Node) -> bool:
-    return isinstance(node.op, Pointwise) and not node.op.per_channel
 
 
 def _stretched(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> dict[str, Any]:
@@ -191,14 +168,12 @@ def _stretched(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops:
 
 def _whole_product(graph: Graph, node: Node) -> Work:
     (shape, *_) = graph.input_shapes(node)
-    op, passes = (node.op.body, node.op.input_planes) if isinstance(node.op, Coded) else (node.op, 1)  # plane by plane
-    assert isinstance(op, Conv | Gemm)
+    op, passes = node.op.layer, max(1, node.op.input_bits)  # plane by plane
+    assert op is not None
     channels, height, width = map_shape(shape)
     filters, rows, columns = map_shape(graph.shape(node.output))
-    kernel, groups, plain = 1, 1, False
-    if isinstance(op, Conv):
-        kernel, groups = prod(op.window.kernel), op.groups
-        plain = groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1)
+    kernel, groups = prod(op.window.kernel) if op.window else 1, op.groups
+    plain = op.window is not None and groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1)
     weights = filters * (channels // groups) * kernel
     return Work(_one(height), width, _one(rows), columns, _one(channels // groups), _one(channels), _one(filters), kernel, 1,
                 _one(rows * columns * weights * passes), _one(weights), plain)
@@ -207,7 +182,7 @@ def _whole_product(graph: Graph, node: Node) -> Work:
 def _whole_channelwise(graph: Graph, node: Node) -> Work:
     _, height, width = map_shape(graph.shape(node.inputs[0]))
     filters, rows, columns = map_shape(graph.shape(node.output))
-    kernel = prod(node.op.window.kernel) if isinstance(node.op, Pool) else 1
+    kernel = prod(node.op.window.kernel) if node.op.window else 1
     inputs = len(node.inputs)
     read = sum(map_shape(s)[0] for s in graph.input_shapes(node)) / inputs
     return Work(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
@@ -221,10 +196,9 @@ def _table_size(graph: Graph, node: Node) -> int:
 
 def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:
     """Input rows, halo included, that output rows [start, stop) read."""
-    op = node.op.body if isinstance(node.op, Coded) else node.op
-    if not isinstance(op, Conv | Pool):
+    window = node.op.body.window
+    if window is None:
         return (stops - starts).astype(np.float64)
-    window: Window = op.window
     height = graph.shape(node.inputs[0])[2]
     first = np.maximum(0, starts * window.stride[0] - window.pads[0])
     last = np.minimum(height, (stops - 1) * window.stride[0] - window.pads[0] + window.reach[0])
@@ -233,8 +207,3 @@ def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:
 
 def _one(value: float) -> Floats:
     return np.array((float(value),))
-
-
-CHANNELWISE = (MaxPool, AvgPool, GlobalAvgPool, Add, Mul, Clip, Function, Lookup, Thresholds, Concat, Reduce, Select, Transpose,
-               Upsample)
-"""Operators without multiplications: their time is that of moving their elements."""

@@ -11,9 +11,7 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir.operators.base import Op
-from dovetail.ir.operators.movement import Movement
 from dovetail.ir.operators.opaque import Opaque
-from dovetail.ir.operators.pointwise import Function
 from dovetail.ir.tensor import Constant, Shape, Tensor
 
 
@@ -129,11 +127,11 @@ class Graph:
             return frozenset(name for name, t in self.tensors.items() if t.scheme is not None)
         needed: set[str] = set()
         for node in reversed(self.nodes):
-            follows = isinstance(node.op, Movement | Function) and node.output not in needed
-            if not isinstance(node.op, Opaque) and not follows:
+            follows = (node.op.moves or node.op.formula) and node.output not in needed
+            if not node.op.foreign and not follows:
                 needed |= {node.output, *node.inputs}
         for node in self.nodes:
-            if isinstance(node.op, Movement | Function) and node.inputs[0] in needed:
+            if (node.op.moves or node.op.formula) and node.inputs[0] in needed:
                 needed.add(node.output)
         return frozenset(name for name in needed if self.tensors[name].element == "float32")
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.ir.graph import Graph, Node
-from dovetail.ir.operators.base import Clamp, Op
 from dovetail.ir.operators.convolution import Conv
-from dovetail.ir.operators.elementwise import Add, Clip, Mul, Reshape
+from dovetail.ir.operators.elementwise import Clip, Reshape
 from dovetail.ir.operators.linear import Gemm
 from dovetail.ir.operators.movement import Transpose
 from dovetail.ir.operators.window import Window
@@ -19,7 +18,7 @@ from dovetail.ir.tensor import Constant, Real, integer_weights
 
 def drop_still(graph: Graph) -> Graph:
     """X → Reshape to the shape it has → Y  -->  X → Y."""
-    still = {n.output: n.inputs[0] for n in graph.nodes if isinstance(n.op, Reshape) and n.output not in graph.outputs
+    still = {n.output: n.inputs[0] for n in graph.nodes if n.op.still and n.output not in graph.outputs
              and replace(graph.tensors[n.output], name="") == replace(graph.tensors[n.inputs[0]], name="")}
 
     def source(tensor: str) -> str:
@@ -59,7 +58,8 @@ def _only_gemms_read(graph: Graph, node: Node) -> bool:
     """Whether a flattened map goes into fully connected layers alone, whose columns carry no scales of their own."""
     readers = graph.consumers(node.output)
     return bool(readers) and node.output not in graph.outputs and node.op.infer(graph.input_shapes(node))[0] == graph.shape(
-        node.inputs[0])[0] and all(isinstance(n.op, Gemm) and ((s := graph.constants[n.params[0]].scheme) is None or s.axis != 1)
+        node.inputs[0])[0] and all(n.op.product and not n.op.window
+                                   and ((s := graph.constants[n.params[0]].scheme) is None or s.axis != 1)
                                    for n in readers)
 
 
@@ -70,11 +70,12 @@ def fold_affine(graph: Graph) -> Graph:
         folded: list[Constant] = []
         for first, affine in pairs:
             scale, offset = (graph.constants[c].real for c in affine.params)
-            scale = np.diagonal(scale) if isinstance(affine.op, Gemm) else scale.reshape(-1)
+            scale = scale.reshape(-1) if affine.op.window else np.diagonal(scale)
             weight, bias = (graph.constants[c] for c in first.params)
             folded += [_scaled(weight, scale), Constant(bias.name, (bias.real * scale + offset).astype(np.float32))]
-            assert isinstance(first.op, Conv | Gemm)
-            merged[first.name] = replace(first, op=replace(first.op, clamp=affine.op.bounds), output=affine.output)
+            op = first.op if affine.op.bounds is None else first.op.clamped(affine.op.bounds)
+            assert op is not None, "both are of one class"
+            merged[first.name] = replace(first, op=op, output=affine.output)
         graph = _merged(graph, merged, {affine.name for _, affine in pairs}, folded)
     return graph
 
@@ -139,16 +140,6 @@ def _sole_source(graph: Graph, node: Node) -> Node | None:
     return graph.producer(tensor)
 
 
-def _clamped(op: Op, clamp: Clamp) -> Op | None:
-    """The operator with a further activation, or None where it takes none."""
-    if not isinstance(op, Conv | Gemm | Add | Mul | Clip):
-        return None
-    if op.clamp is None:
-        return replace(op, clamp=clamp)
-    lo, hi = min(max(op.clamp.lo, clamp.lo), clamp.hi), max(min(op.clamp.hi, clamp.hi), clamp.lo)
-    return replace(op, clamp=Clamp(lo, hi))
-
-
 def fold_activations(graph: Graph) -> Graph:
     """X → Clip  -->  X with clamp, where the tensor between is read by nobody else and carries no scheme of its own."""
     while True:
@@ -160,7 +151,7 @@ def fold_activations(graph: Graph) -> Graph:
             first = _sole_source(graph, node)
             if first is None or first.name in gone or graph.tensors[node.inputs[0]].scheme is not None:
                 continue
-            op = _clamped(first.op, node.op.clamp)
+            op = first.op.clamped(node.op.clamp)
             if op is not None:
                 merged[first.name] = replace(first, op=op, output=node.output)
                 gone.add(node.name)

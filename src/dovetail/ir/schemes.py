@@ -10,18 +10,12 @@ import numpy as np
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx.file import OPSET
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.ir.operators.convolution import Conv
-from dovetail.ir.operators.elementwise import Clip, Concat
-from dovetail.ir.operators.linear import Gemm
+from dovetail.ir.operators.elementwise import Clip
 from dovetail.ir.operators.lq import Coded
-from dovetail.ir.operators.movement import Movement
 from dovetail.ir.operators.opaque import Opaque
-from dovetail.ir.operators.pointwise import Function, Pointwise
-from dovetail.ir.operators.pooling import MaxPool
+from dovetail.ir.operators.pointwise import Pointwise
 from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, integer_weights, scheme_of_scales
 
-MOVES = Movement | MaxPool
-"""Operators that rounding commutes with: what they read and what they write may share one scheme."""
 SAME_SCALE = 1e-5
 """Relative difference up to which two scales are meant to be the same number."""
 UNIT_FACTOR = 1 << 14
@@ -38,14 +32,14 @@ def spread_schemes(graph: Graph) -> Graph:
     schemes = {name: t.scheme for name, t in graph.tensors.items()}
     for node in reversed(graph.nodes):
         target = schemes[node.output]
-        if target is None or not isinstance(node.op, MOVES | Concat | Clip):
+        if target is None or not node.op.picks:
             continue
         for name in node.inputs:
             if schemes[name] is None and graph.consumers(name) == (node,) and name not in graph.outputs \
                     and graph.tensors[name].element == "float32":
                 schemes[name] = target
     for node in graph.nodes:
-        if schemes[node.output] is None and isinstance(node.op, MOVES):
+        if schemes[node.output] is None and node.op.commutes:
             schemes[node.output] = schemes[node.inputs[0]]
     return replace(graph, tensors={name: replace(t, scheme=schemes[name]) for name, t in graph.tensors.items()})
 
@@ -74,7 +68,7 @@ def settle_parameters(graph: Graph) -> Graph:
         return graph
     settled: dict[str, Constant] = {}
     for node in graph.nodes:
-        if isinstance(node.op, Conv | Gemm) and not node.op.partial and _between_integers(graph, node):
+        if (product := node.op.product) and not product.partial and _between_integers(graph, node):
             settled |= {c.name: c for c in _settled(graph, node)}
     return replace(graph, constants={**graph.constants, **settled})
 
@@ -131,13 +125,13 @@ def keep_floats(graph: Graph) -> Graph:
     """Nodes that the model computes in floats while others compute in integers become foreign, and so stay exactly that."""
     if not graph.quantized:
         return graph
-    nodes = tuple(node if isinstance(node.op, Opaque) or _integer(graph, node) else foreign(graph, node) for node in graph.nodes)
+    nodes = tuple(node if node.op.foreign or _integer(graph, node) else foreign(graph, node) for node in graph.nodes)
     return graph.with_nodes(nodes)
 
 
 def _integer(graph: Graph, node: Node) -> bool:
     """Whether a node computes integers, or only moves floats."""
-    if isinstance(node.op, Movement) and graph.tensors[node.inputs[0]].scheme == graph.tensors[node.output].scheme:
+    if node.op.moves and graph.tensors[node.inputs[0]].scheme == graph.tensors[node.output].scheme:
         return True
     tables = isinstance(node.op, Pointwise | Coded)
     return _between_integers(graph, node) and (tables or all(c.scheme is not None for c in graph.params(node)))
@@ -152,6 +146,6 @@ def foreign(graph: Graph, node: Node) -> Node:
                   (Node(node.name, node.op, tuple(names[t] for t in node.inputs), node.params, "y0"),),
                   {t.name: t for t in tensors}, constants)
     op = Opaque(node.op.kind, to_onnx(alone), 0, graph.shape(node.output), "float32",
-                node.op.opset if isinstance(node.op, Function) else OPSET,
+                node.op.opset or OPSET,
                 node.op.macs(graph.input_shapes(node)))
     return Node(node.name, op, tuple(names), (), node.output)

@@ -18,7 +18,6 @@ from dovetail.cost.dhm import resources_of
 from dovetail.cost.fitting.nonnegative import least_squares
 from dovetail.hardware.engines import Engine, engine_of, joined_engines
 from dovetail.hardware.shares import Floats
-from dovetail.ir import Reshape
 from dovetail.measure.area_campaign import Counted
 from dovetail.measure.area_layers import AreaLayer, area_graph
 from dovetail.platform.fitted import DhmModel, dhm_model
@@ -66,7 +65,7 @@ def engines(layers: Mapping[AreaLayer, Counted]) -> Engine:
     found = []
     for layer in layers:
         graph = area_graph(layer)
-        node = next(n for n in reversed(graph.nodes) if not isinstance(n.op, Reshape))
+        node = next(n for n in reversed(graph.nodes) if not n.op.still)
         found.append(engine_of(graph, node, None, *one))
     return joined_engines(found)
 

@@ -117,7 +117,7 @@ def _commutes(graph: Graph, node: Node) -> bool:
 
 def _is_own_sum(node: Node, owners: list[str]) -> bool:
     """A weighted sum with weights that no other node shares."""
-    return isinstance(node.op, Conv | Gemm) and not node.op.partial and all(owners.count(c) == 1 for c in node.params)
+    return (op := node.op.product) is not None and not op.partial and all(owners.count(c) == 1 for c in node.params)
 
 
 def _family_scale(graph: Graph, family: _Family, maxima: Mapping[str, Real], signed: bool, bits: int) -> Real | None:
@@ -150,7 +150,7 @@ def _scaled(graph: Graph, factors: Mapping[str, Real]) -> Graph:
     nodes, constants = [], []
     for node in graph.nodes:
         made = factors.get(node.output)
-        if isinstance(node.op, Conv | Gemm):
+        if node.op.product:
             constants += _scaled_params(graph, node, factors.get(node.inputs[0]), made)
         if made is not None and node.op.bounds is not None and node.op.bounds.hi < inf:
             assert isinstance(node.op, Conv | Gemm | Add | Clip)
@@ -177,9 +177,7 @@ def _scaled_params(graph: Graph, node: Node, read: Real | None, made: Real | Non
 
 def _per_weight(node: Node, read: Real, weight: Array) -> Real:
     """Factors of the input channels, shaped like the weights that read them."""
-    if isinstance(node.op, Gemm):
-        return read.reshape(1, -1)
-    assert isinstance(node.op, Conv)
-    groups = node.op.groups
-    by_group = np.repeat(read.reshape(groups, 1, -1), node.op.filters // groups, axis=1)
+    assert node.op.product is not None
+    groups = node.op.product.groups
+    by_group = np.repeat(read.reshape(groups, 1, -1), node.op.product.filters // groups, axis=1)
     return by_group.reshape(weight.shape[0], weight.shape[1], *[1] * (weight.ndim - 2))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.ir import Array, Coded, Conv, Gemm, Graph, Node, Scheme
+from dovetail.ir import Array, Coded, Conv, Graph, Node, Product, Scheme
 from dovetail.ir.onnx.builder import OnnxBuilder
 from dovetail.ir.operators.lq import count_steps
 from dovetail.ir.tensor import Shape
@@ -37,10 +37,10 @@ def _convolution(op: Conv, source: Shape, weight: Shape, target: Shape) -> Any:
     return session(builder.serialize(["y"], 0), arena=False)
 
 
-def weighted_sum(op: Conv | Gemm, x: Array, weight: Array) -> Single:
+def weighted_sum(op: Product, x: Array, weight: Array) -> Single:
     """What a convolution or matrix product sums up, without bias and activation."""
     values, factors = (np.ascontiguousarray(a, dtype=np.float32) for a in (x, weight))
-    if isinstance(op, Gemm):
+    if op.window is None:
         product: Single = values @ factors.T
         return product
     target = (1, *op.infer((x.shape,))[1:])
@@ -57,9 +57,9 @@ def frames_at_once(elements: int) -> int:
 def run_stored_node(graph: Graph, node: Node, inputs: list[Array], exact: bool) -> Array:
     """`reference.run_node`, bit for bit, and much faster for weighted sums that float32 computes exactly (`exact`)."""
     target = graph.tensors[node.output].scheme
-    if exact and isinstance(node.op, Coded) and node.op.output_bits:
+    if exact and node.op.layer and node.op.code_bits:
         return np.concatenate([_codes(graph, node, part) for part in _parts(graph, node, inputs[0])])
-    if not (exact and isinstance(node.op, Conv | Coded | Gemm) and target is not None and target.bits < 32
+    if not (exact and node.op.layer and target is not None and target.bits < 32
             and all(s is not None and s.fixed_point for s in (graph.tensors[node.inputs[0]].scheme, target))):
         return run_node(graph, node, inputs)
     how = requantizer(graph, node)
@@ -78,8 +78,8 @@ def _sum(graph: Graph, node: Node, x: Array) -> Single:
     """The weighted sum of a node without its bias; of codes plane by plane, with the integers its bits are multiplied with."""
     params = [c.array for c in graph.params(node)]
     if not isinstance(node.op, Coded):
-        assert isinstance(node.op, Conv | Gemm)
-        return weighted_sum(node.op, x, params[0])
+        assert node.op.product is not None
+        return weighted_sum(node.op.product, x, params[0])
     total, *rest = (weighted_sum(node.op.body, node.op.plane(x, j), node.op.weights(params[0], params[1], j))
                     for j in range(node.op.input_planes))
     for part in rest:
@@ -96,7 +96,7 @@ def _codes(graph: Graph, node: Node, x: Array) -> Array:
 
 
 def _rounded_sum(graph: Graph, node: Node, x: Array, shifts: NDArray[np.int64], target: Scheme) -> Array:
-    bias = graph.params(node)[2 if isinstance(node.op, Coded) else 1]
+    bias = graph.params(node)[2 if node.op.coded else 1]
     total = _sum(graph, node, x)
     total += along_channels(tuple(int(b) for b in bias.array), total.ndim).astype(np.float32)
     total *= np.ldexp(np.float32(1), -along_channels(tuple(int(s) for s in shifts), total.ndim).astype(np.int32))

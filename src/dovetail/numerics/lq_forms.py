@@ -11,18 +11,18 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.ir import Array, Coded, Conv
+from dovetail.ir import Array, Coded
 
 Whole = NDArray[np.int64]
 
 
 def windows(op: Coded, x: Array) -> Array:
     """What every filter sees: (frames, groups, values of a window, pixels), in the order of a filter's weights."""
-    if not isinstance(op.body, Conv):
+    body, window, (frames, channels) = op.body, op.body.window, x.shape[:2]
+    if window is None:
         return x[:, None, :, None]
-    body, (frames, channels) = op.body, x.shape[:2]
-    padded = np.pad(x, ((0, 0), (0, 0), body.window.pads[0::2], body.window.pads[1::2]))
-    taps = [tap.reshape(frames, body.groups, channels // body.groups, 1, -1) for _, _, tap in body.window.taps(padded)]
+    padded = np.pad(x, ((0, 0), (0, 0), window.pads[0::2], window.pads[1::2]))
+    taps = [tap.reshape(frames, body.groups, channels // body.groups, 1, -1) for _, _, tap in window.taps(padded)]
     seen = np.concatenate(taps, axis=3)
     return seen.reshape(frames, body.groups, -1, seen.shape[-1])
 
@@ -34,8 +34,7 @@ def placed(op: Coded, x: Array, sums: Array) -> Array:
 
 def grouped(op: Coded, codes: Array) -> Array:
     """Weights as (groups, filters of a group, values of a window)."""
-    groups = op.body.groups if isinstance(op.body, Conv) else 1
-    return codes.reshape(groups, len(codes) // groups, -1)
+    return codes.reshape(op.body.groups, len(codes) // op.body.groups, -1)
 
 
 def product_table(op: Coded, products: Array) -> Whole:

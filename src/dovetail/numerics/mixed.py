@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError, UsageError
-from dovetail.ir import RELU, Array, Constant, Conv, Gemm, Graph, MaxPool, Movement, Node, Real, Scheme, Tensor
+from dovetail.ir import RELU, Array, Constant, Conv, Gemm, Graph, Node, Real, Scheme, Tensor
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.kernels import weighted_sum
@@ -77,12 +77,11 @@ class Menu:
     @property
     def layers(self) -> tuple[Node, ...]:
         """Nodes whose bits are chosen."""
-        return tuple(n for n in self.network.nodes if isinstance(n.op, Conv | Gemm))
+        return tuple(n for n in self.network.nodes if n.op.product)
 
     def offers(self, node: Node, kind: str) -> bool:
         """Whether a layer can have a kind: codes are limited by their schemes, so other bounds than ReLU's need integers."""
-        assert isinstance(node.op, Conv | Gemm)
-        return not bits_of(kind)[0] or node.op.clamp in (None, RELU)
+        return not bits_of(kind)[0] or node.op.bounds in (None, RELU)
 
     def whole(self, bits: int) -> Graph:
         """All layers of so many bits, as integers."""
@@ -103,7 +102,7 @@ class Menu:
         codes: dict[tuple[str, int], str] = {}
         for node in self.network.nodes:
             coded, bits = bits_of(kinds.get(node.name, WHOLE))
-            if not isinstance(node.op, Conv | Gemm):
+            if not node.op.product:
                 nodes.append(node)
                 constants |= {name: self.network.constants[name] for name in node.params}
             elif not coded:
@@ -120,14 +119,11 @@ class Menu:
         found: dict[str, int] = {}
         for node in reversed(self.network.nodes):
             coded, bits = bits_of(kinds.get(node.name, WHOLE))
-            if isinstance(node.op, Conv | Gemm):
-                wanted = 8 if coded else bits
-            else:
-                wanted = found.get(node.output, 8) if isinstance(node.op, Movement | MaxPool) else 8
+            wanted = found.get(node.output, 8) if node.op.commutes else 8 if coded or not node.op.product else bits
             for tensor in node.inputs:
                 found[tensor] = max(found.get(tensor, 0), wanted)
         ends = {*self.network.inputs, *self.network.outputs}
-        moved = {n.output for n in self.network.nodes if isinstance(n.op, Movement | MaxPool)}
+        moved = {n.output for n in self.network.nodes if n.op.commutes}
         found |= dict.fromkeys(ends, 8)
         for node in self.network.nodes:  # moved values keep the bits of where they come from
             if node.output in moved:

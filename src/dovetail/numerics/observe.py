@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dovetail.ir import Array, Conv, Gemm, Graph, Node, Real
+from dovetail.ir import Array, Graph, Node, Real
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.kernels import frames_at_once, weighted_sum
 from dovetail.numerics.reference import batches, fixes_batch, own_frames, run_float_node
@@ -73,10 +73,10 @@ def walk(graph: Graph, inputs: Mapping[str, Array], compute: Compute) -> Iterato
 def float_values(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     """Every tensor of a float graph, in float32."""
     def compute(node: Node, xs: list[Array]) -> Array:
-        if not isinstance(node.op, Conv | Gemm):
+        if (op := node.op.product) is None:
             return _single(run_float_node(graph, node, xs))
         weight, *bias = graph.params(node)
-        total = weighted_sum(node.op, xs[0], weight.array)
+        total = weighted_sum(op, xs[0], weight.array)
         for constant in bias:
             total += constant.array.reshape((1, -1) + (1,) * (total.ndim - 2)).astype(np.float32)
         clamp = node.op.bounds
@@ -130,7 +130,7 @@ def rounding(graph: Graph, samples: Samples, variants: Sequence[Mapping[str, Can
     rising).
     """
     errors: tuple[dict[str, dict[int, float]], ...] = tuple({} for _ in variants)
-    read = {n.inputs[0] for n in graph.nodes if isinstance(n.op, Conv | Gemm)}
+    read = {n.inputs[0] for n in graph.nodes if n.op.product}
     sums: dict[str, Real] = {}
     outputs: dict[str, list[Array]] = {name: [] for name in graph.outputs}
     for rows, chunk in chunks(graph, samples.values):

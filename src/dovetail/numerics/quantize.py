@@ -12,7 +12,7 @@ from math import ceil, inf, log2
 import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir import Add, Array, Concat, Constant, Conv, Gemm, Graph, MaxPool, Movement, Node, Real, Scheme
+from dovetail.ir import Add, Array, Constant, Graph, Node, Real, Scheme
 from dovetail.numerics import observe
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise, Equalised
@@ -143,7 +143,7 @@ def _integers(variant: Equalised, statistics: Mapping[str, _Statistics], means: 
     schemes = _activation_schemes(graph, statistics, bits)
     constants: dict[str, Constant] = {}
     for node in graph.nodes:
-        if isinstance(node.op, Conv | Gemm):
+        if node.op.product:
             name = node.inputs[0]
             mean = means[name] if name not in variant.factors else observe.divided(means[name], variant.factors[name])
             constants |= _integer_params(graph, node, schemes[name], bits, mean)
@@ -171,9 +171,9 @@ def _activation_schemes(graph: Graph, statistics: Mapping[str, _Statistics], bit
     schemes = {name: _best(s, bits) for name, s in statistics.items()}
     home: dict[str, str] = {}
     for node in graph.nodes:
-        if isinstance(node.op, Movement | MaxPool):
+        if node.op.commutes:
             home[node.output] = home.get(node.inputs[0], node.inputs[0])
-        elif isinstance(node.op, Concat):
+        elif node.op.joins:
             _share_scale(graph, node, schemes)
     for node in graph.nodes:
         if isinstance(node.op, Add):
@@ -257,7 +257,7 @@ def _integer_params(graph: Graph, node: Node, source: Scheme, bits: int, mean: R
 
 def _mean_shift(node: Node, mean: Real, weight: Array, integers: Array, exponents: Array) -> Real:
     """What weight rounding takes from the mean of each output channel; means are linear, so the mean frame is enough."""
-    assert isinstance(node.op, Conv | Gemm)
+    assert node.op.product is not None
     residual = weight - integers * _steps(exponents).reshape(-1, *[1] * (weight.ndim - 1))
-    lost = weighted_sum(node.op, mean, residual)
+    lost = weighted_sum(node.op.product, mean, residual)
     return np.asarray(lost.mean(axis=tuple(d for d in range(lost.ndim) if d != 1), dtype=np.float64))

@@ -12,22 +12,9 @@ from math import prod
 import numpy as np
 
 from dovetail.ir import (
-    AvgPool,
-    Clip,
     Coded,
-    Concat,
-    Conv,
-    Function,
-    Gemm,
-    GlobalAvgPool,
     Graph,
-    Lookup,
-    MaxPool,
-    Movement,
-    Mul,
     Node,
-    Opaque,
-    Thresholds,
 )
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import accumulator_scheme, requantizer, stored_scheme
@@ -35,9 +22,6 @@ from dovetail.numerics.requantize import accumulator_scheme, requantizer, stored
 FLOAT32_EXACT = 1 << 24
 FLOAT32_EXPONENTS = (-126, 127 - 24)
 """Exponents an accumulator may have so that neither its unit nor 2**24 of them leave the normal numbers of float32."""
-
-MOVING = Movement | MaxPool | Concat | Clip
-"""Operators whose outputs are input values, clamped at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +44,9 @@ def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dic
     found |= known or {}
     for node in graph.nodes:
         scheme = graph.tensors[node.output].scheme
-        if scheme is None or isinstance(node.op, Opaque | Function):
+        if scheme is None or node.op.in_floats:
             continue
-        if isinstance(node.op, Lookup):
+        if node.op.table:
             entries = graph.params(node)[0].array
             found[node.output] = Range(int(entries.min()), int(entries.max()))
         elif scheme.bits < 32:
@@ -82,18 +66,15 @@ def partial_sum_bound(graph: Graph, node: Node, ranges: dict[str, Range]) -> int
         return bound if node.op.output_bits else bound + int(np.abs(steps.astype(np.int64)).max(initial=0))
     how = requantizer(graph, node)
     reach = [max(abs(ranges[t].lo - zero), abs(ranges[t].hi - zero)) for t, zero in zip(node.inputs, how.zeros, strict=True)]
-    if isinstance(node.op, Conv | Gemm):
+    if node.op.product:
         weight, *bias = (c.array.astype(np.float64) for c in graph.params(node))
         sums = np.abs(weight).reshape(weight.shape[0], -1).sum(axis=1) * reach[0]
         return int((sums + (np.abs(bias[0]) if bias else 0.0)).max())
-    if isinstance(node.op, Mul):
+    if node.op.multiplies:
         return prod(reach)
     bound = sum(r * max(factor) for r, factor in zip(reach, how.factors, strict=True))
-    if isinstance(node.op, AvgPool):
-        bound *= node.op.window.kernel[0] * node.op.window.kernel[1]
-    elif isinstance(node.op, GlobalAvgPool):
-        _, _, height, width = graph.shape(node.inputs[0])
-        bound *= height * width
+    if node.op.averages:
+        bound *= prod(node.op.window.kernel if node.op.window else graph.shape(node.inputs[0])[2:])
     for constant in graph.params(node):
         bound += int(np.abs(constant.array.astype(np.int64)).max(initial=0))
     return bound
@@ -106,16 +87,16 @@ def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
     scheme, survive any scale: their rounding errors are far below half a step. Tables are read, not computed.
     """
     scheme = graph.tensors[node.output].scheme
-    if isinstance(node.op, Opaque | Function | Lookup) or scheme is None:
+    if node.op.in_floats or node.op.table or scheme is None:
         return True
     schemes = [stored_scheme(graph, t) for t in node.inputs]
-    if isinstance(node.op, MOVING) and set(schemes) == {scheme} and scheme.bits <= 16:
+    if node.op.picks and set(schemes) == {scheme} and scheme.bits <= 16:
         return True
     if not all(s.fixed_point for s in (*schemes, scheme)):
         return False
-    if isinstance(node.op, Thresholds):
+    if node.op.learned and not node.op.layer:
         return schemes[0].bits <= 16
-    weighted = isinstance(node.op, Conv | Coded | Gemm | Mul)
+    weighted = node.op.layer or node.op.multiplies
     units = accumulator_scheme(graph, node).exponents if weighted else [e for s in schemes for e in s.exponents]
     if min(units) < FLOAT32_EXPONENTS[0] or max(units) > FLOAT32_EXPONENTS[1]:
         return False

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir import Array, Function, Graph, Lookup, MaxPool, Node, Opaque, Real, Tensor, Thresholds
-from dovetail.ir.operators.lq import count_steps, writes_codes
+from dovetail.ir import Array, Function, Graph, Lookup, Node, Opaque, Real, Tensor
+from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 
@@ -48,7 +48,7 @@ def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
 
 def fixes_batch(graph: Graph) -> bool:
     """Whether foreign nodes, with their shapes fixed, are among the nodes."""
-    return any(isinstance(n.op, Opaque) for n in graph.nodes)
+    return any(n.op.foreign for n in graph.nodes)
 
 
 def run_float(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> dict[str, Real]:
@@ -63,7 +63,7 @@ def run_float(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> 
 
 def run_float_node(graph: Graph, node: Node, xs: Sequence[Array]) -> Array:
     """One node of a float graph, in float64 where floats are computed; where its file quantizes a foreign node, on that grid."""
-    if isinstance(node.op, Opaque | Function):
+    if node.op.in_floats:
         made, result = graph.tensors[node.output], run_foreign(graph, node, xs)
         if made.scheme is None:
             return result.astype(_working(made))
@@ -106,14 +106,14 @@ def run_integer(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -
 def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
     """One quantized node on stored integers; foreign nodes compute in floats between dequantized and quantized values."""
     scheme = graph.tensors[node.output].scheme
-    if isinstance(node.op, Opaque | Function):
+    if node.op.in_floats:
         result = run_foreign(graph, node, [_real(graph.tensors[t], x) for t, x in zip(node.inputs, inputs, strict=True)])
         return result if scheme is None else quantize(result.astype(np.float64), scheme).astype(scheme.dtype)
     if scheme is None:
         return node.op.accumulate([np.asarray(x) for x in inputs], ())
     if isinstance(node.op, Lookup):
         return node.op.look_up(inputs[0], graph.params(node)[0].array).astype(scheme.dtype)
-    if writes_codes(node.op):
+    if node.op.code_bits:
         return run_coding(graph, node, inputs[0]).astype(scheme.dtype)
     how = requantizer(graph, node)
     total = accumulate(graph, node, inputs, how)
@@ -127,7 +127,7 @@ def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
 def run_coding(graph: Graph, node: Node, x: Array) -> Array:
     """The codes of a node's integers: of its exact sums, or of what it reads."""
     params = [c.array for c in graph.params(node)]
-    if isinstance(node.op, Thresholds):
+    if not node.op.layer:
         return count_steps(x, params[0])
     return count_steps(node.op.accumulate([x.astype(np.float64)], [p.astype(np.float64) for p in params]), params[2])
 
@@ -142,7 +142,7 @@ def accumulate(graph: Graph, node: Node, inputs: Sequence[Array], how: Requantiz
     xs = [(x.astype(np.float64) - zero) * along_channels(factor, x.ndim).astype(np.float64)
           for x, zero, factor in zip(inputs, how.zeros, how.factors, strict=True)]
     total = node.op.accumulate(xs, [c.array.astype(np.float64) for c in graph.params(node)])
-    if isinstance(node.op, MaxPool):
+    if node.op.largest:
         total = np.maximum(total, -EXACT if set(how.multipliers) == {1} else 1.0 - LARGEST_SUM)  # padding alone: saturates
     elif np.abs(total).max(initial=0.0) >= EXACT:
         raise ModelError(f"node {node.name}: the accumulator exceeds 2**53; narrow the weights or the input range")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import ModelError
-from dovetail.ir import Coded, Conv, Gemm, Graph, Mul, Node, Real, Scheme
+from dovetail.ir import Graph, Node, Real, Scheme
 from dovetail.ir.tensor import scheme_of_scales
 from dovetail.numerics.fixed import divide_half_even, rescale
 
@@ -47,13 +47,13 @@ class Requantizer:
 def accumulator_scales(graph: Graph, node: Node) -> tuple[float, ...]:
     """What one step of a node's sum (or product) means: one per filter of a weighted sum, else one, or one per channel."""
     first = stored_scheme(graph, node.inputs[0])
-    if isinstance(node.op, Mul):
+    if node.op.multiplies:
         return (first.scale * stored_scheme(graph, node.inputs[1]).scale,)
-    if isinstance(node.op, Coded):
+    if node.op.coded:
         products = graph.constants[node.params[1]].scheme
         assert products is not None
         return products.scales
-    if not isinstance(node.op, Conv | Gemm):
+    if not node.op.product:
         return first.scales
     weights = graph.constants[node.params[0]].scheme
     assert weights is not None
@@ -82,7 +82,7 @@ def requantizer(graph: Graph, node: Node) -> Requantizer:
     if target.bits == 32:
         return Requantizer(zeros, ((1,),) * len(inputs), (1,), (0,))
     divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
-    if isinstance(node.op, Mul) or len({s.scales for s in inputs}) == 1:
+    if node.op.multiplies or len({s.scales for s in inputs}) == 1:
         pairs = [_ratio(node, unit / target.scale, divisor) for unit in accumulator_scales(graph, node)]
         return Requantizer(zeros, ((1,),) * len(inputs), tuple(m for m, _ in pairs), tuple(s for _, s in pairs), target.zero)
     ratios = [[unit / target.scale for unit in s.scales] for s in inputs]

@@ -22,14 +22,14 @@ def tabulate(graph: Graph) -> Graph:
 
     The table is what defines the numbers from here on: whoever looks up computes exactly that.
     """
-    if not graph.quantized or not any(isinstance(n.op, Function) for n in graph.nodes):
+    if not graph.quantized or not any(n.op.formula for n in graph.nodes):
         return graph
     nodes, tables = [], []
     for node in graph.nodes:
         if isinstance(node.op, Function):
             schemes = [graph.tensors[t].scheme for t in (*node.inputs, node.output)]
             if all(s is not None and s.bits <= TABLE_BITS and s.axis is None for s in schemes):
-                node, table = _tabulated(graph, node)
+                node, table = _tabulated(graph, node, node.op)
                 tables.append(table)
             else:
                 node = foreign(graph, node)
@@ -37,13 +37,12 @@ def tabulate(graph: Graph) -> Graph:
     return graph.with_nodes(nodes, constants=tables)
 
 
-def _tabulated(graph: Graph, node: Node) -> tuple[Node, Constant]:
+def _tabulated(graph: Graph, node: Node, formula: Function) -> tuple[Node, Constant]:
     source, target = graph.tensors[node.inputs[0]].scheme, graph.tensors[node.output].scheme
-    assert isinstance(node.op, Function)
     assert source is not None
     assert target is not None
-    op = Lookup(node.op.name, source.signed, node.op.per_channel)
-    entries = table_of(node.op, [c.array for c in graph.params(node)], op.lo, source, target)
+    op = Lookup(formula.name, source.signed, formula.per_channel)
+    entries = table_of(formula, [c.array for c in graph.params(node)], op.lo, source, target)
     table = Constant(f"{node.name}_table", entries if op.by_channel else entries[0])
     return replace(node, op=op, params=(table.name,)), table
 

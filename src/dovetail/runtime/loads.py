@@ -10,7 +10,7 @@ from dovetail.errors import UsageError
 from dovetail.fpga.engines.coded_lane import LOADED_SHIFT, shifts_alone
 from dovetail.fpga.mapping import coded_rescale
 from dovetail.hardware.folds import Fold
-from dovetail.ir import Coded, Graph, Node
+from dovetail.ir import Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.schedule.program import Program
 
@@ -22,7 +22,7 @@ Folds = Mapping[str, Fold]
 
 def loadable(graph: Graph, node: Node) -> bool:
     """Whether a layer's weights can be loaded where it is folded: its sums become codes, or are shifted and rounded."""
-    if not isinstance(node.op, Coded):
+    if not node.op.coded:
         return False
     how = coded_rescale(graph, node)
     return how is None or shifts_alone(graph.params(node)[2].array.tolist(), how)
@@ -78,7 +78,7 @@ def _why_not(graph: Graph, name: str) -> str:
     node = next((n for n in graph.nodes if n.name == name), None)
     if node is None:
         return "no such layer"
-    if not isinstance(node.op, Coded):
+    if not node.op.coded:
         return f"a {node.op.kind} whose weights are constants of the design; only layers of codes have memories"
     if not loadable(graph, node):
         return f"its sums are not shifted down by 1 to {LOADED_SHIFT} places alone"

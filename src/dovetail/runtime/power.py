@@ -21,7 +21,7 @@ from dovetail.files import replace_text
 from dovetail.fpga.activity import Toggles, count_toggles
 from dovetail.fpga.mapping import identifiers
 from dovetail.fpga.part import FpgaPart, load_part
-from dovetail.ir import Array, Reshape
+from dovetail.ir import Array
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
@@ -151,7 +151,7 @@ def by_node(part: FpgaPart, counted: Mapping[str, Toggles]) -> dict[str, Toggles
 def _engine(part: FpgaPart, name: str, toggles: Toggles, device: Device) -> EnginePower:
     """An engine's energy per frame; its area is the estimate that the plan was made with."""
     node, model = part.graph.node(name), dhm_model(device.model)
-    assert not isinstance(node.op, Reshape)
+    assert not node.op.still
     costs = costs_of(part.graph, node, None, np.array([0]), np.array([1]), device)
     assert costs is not None
     area = {resource: float(amount[0]) for resource, amount in costs.resources.items()}

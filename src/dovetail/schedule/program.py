@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Axis, Constant, Conv, Gemm, Graph, Node, Reduce, Region, Shape, Tensor, intersect, slices, whole
+from dovetail.ir import Axis, Constant, Graph, Node, Reduce, Region, Shape, Tensor, intersect, slices, whole
 from dovetail.ir.tensor import region_shape
 from dovetail.numerics.requantize import accumulator_scheme
 from dovetail.partition.plan import Assignment, Split
@@ -132,7 +132,7 @@ def _jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], na
 
 def _input_channel_jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], names: _Names) -> list[_Job]:
     """Partial sums from every piece, then their reduction on `split.reducer`."""
-    if not isinstance(node.op, Conv | Gemm) or split.reducer is None:
+    if not node.op.product or split.reducer is None:
         raise UnsupportedError(f"node {node.name}: an input-channel split needs a Conv or Gemm and a reducing device")
     shapes, shape = graph.input_shapes(node), graph.shape(node.output)
     scheme = accumulator_scheme(graph, node)

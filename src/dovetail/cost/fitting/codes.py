@@ -19,7 +19,7 @@ from dovetail.hardware.adders.slices import Arithmetic, adders_of
 from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.hardware.lq_engines import FEW_WEIGHTS, SINGLE_BITS, SINGLE_BITS_KEPT, coded_slices
 from dovetail.hardware.work import whole_units
-from dovetail.ir import Coded, Conv, Graph, Scheme, Tensor, Window
+from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_fit import fit_weights
 
@@ -49,7 +49,6 @@ def layer(channels: int, filters: int, side: int, weight_bits: int, input_bits: 
 def said_and_built(graph: Graph) -> tuple[Arithmetic, AdderGraph, int]:
     """What the formula for any weights says of a layer, its adder graph as engines have it, and the bits of its inputs."""
     (node,) = graph.nodes
-    assert isinstance(node.op, Coded)
     own = coded_slices(graph, node, ((None, *whole_units()),))
     (said,) = adders_of([own])
     matrix = own.digits.weights.reshape(len(own.digits.weights), -1).astype(np.int64)

@@ -20,7 +20,7 @@ from dovetail.fpga.rtl.expressions import ZERO, Const, Entry, Expr, Signal, add,
 from dovetail.fpga.rtl.modules import Table
 from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, build
 from dovetail.hardware.adders.subexpressions import minimize
-from dovetail.ir import Array, Coded, Conv, Window
+from dovetail.ir import Array, Coded, Window
 
 
 class Datapath(StrEnum):
@@ -56,7 +56,7 @@ FULL_ADDER = 3
 
 def coded_window(op: Coded, form: Format) -> Window:
     """What a layer sees of its stream at once."""
-    return op.body.window if isinstance(op.body, Conv) else Window((form.height, form.width))
+    return op.body.window or Window((form.height, form.width))
 
 
 def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale | None,
@@ -129,7 +129,7 @@ def stepped(layer: Layer, steps: IntMatrix) -> Compute:
 
 def spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
     """Codes as (filters, taps), and which taps each filter reads: those of its own group."""
-    groups = op.body.groups if isinstance(op.body, Conv) else 1
+    groups = op.body.groups
     flat = codes.reshape(len(codes), -1)
     wide, reads = np.zeros((len(flat), taps), dtype=np.int64), np.zeros((len(flat), taps), dtype=np.bool_)
     for f, row in enumerate(flat):

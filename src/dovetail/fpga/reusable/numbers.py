@@ -18,7 +18,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.arithmetic import lowest_terms
 from dovetail.hardware.arrays.jobs import Program
 from dovetail.hardware.arrays.layers import Layer
-from dovetail.ir import Conv, Gemm, Graph
+from dovetail.ir import Graph
 from dovetail.numerics.fixed import divide_half_even, integer_bounds
 from dovetail.numerics.requantize import requantizer, stored_scheme
 
@@ -162,9 +162,9 @@ def raw_layer(graph: Graph, layer: Layer) -> Raw:
     node = graph.node(layer.node)
     how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
     filters = layer.writes.channels
-    if isinstance(node.op, Conv | Gemm):
+    if node.op.product:
         weights = graph.params(node)[0].array.astype(np.int64)
-        if isinstance(node.op, Gemm):
+        if not node.op.window:
             weights = weights.reshape(filters, layer.reads.channels, *layer.window.kernel)
         bias = graph.params(node)[1].array.astype(np.int64)
     else:  # the largest tap is no sum of products

@@ -31,7 +31,7 @@ from dovetail.fpga.reusable.numbers import (
 )
 from dovetail.hardware.arrays.jobs import ARRAY, FACTOR_BYTES, Program
 from dovetail.hardware.arrays.layers import Config, Layer
-from dovetail.ir import Coded, Conv, Gemm, Graph, Thresholds
+from dovetail.ir import Coded, Graph
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import requantizer, stored_scheme
 
@@ -81,17 +81,15 @@ def plane_form(graph: Graph, layer: Layer, config: Config) -> PlaneForm:
     if isinstance(op, Coded):
         weights, products, patterns = params[0], params[1], op.patterns
         steps = params[2] if op.output_bits else None
-    elif isinstance(op, Conv | Gemm):
+    elif op.product:
         weights = params[0]
     else:
         weights = np.ones((filters, 1, *layer.window.kernel), dtype=np.int64)
-        if isinstance(op, Thresholds):
+        if op.code_bits:
             steps = np.broadcast_to(params[0], (filters, params[0].shape[-1]))
     weights = weights.reshape(filters, layer.reads.channels // layer.groups, *layer.window.kernel)
-    coded_weights, coded_inputs = (isinstance(op, Coded) and bits > 0 for bits in (
-        (op.weight_bits, op.input_bits) if isinstance(op, Coded) else (0, 0)))
-    rows = np.ones(layer.weight_bits, dtype=np.int64) if coded_weights else _powers(layer.weight_bits, int(weights.min()) < 0)
-    columns = np.ones(layer.input_bits, dtype=np.int64) if coded_inputs else _powers(layer.input_bits, source.signed)
+    rows = np.ones(layer.weight_bits, dtype=np.int64) if op.weight_bits else _powers(layer.weight_bits, int(weights.min()) < 0)
+    columns = np.ones(layer.input_bits, dtype=np.int64) if op.input_bits else _powers(layer.input_bits, source.signed)
     factors: Ints = products * rows[None, :, None] * columns[None, None, :]
     if layer.owned(config):
         own = -factors.sum(axis=1, keepdims=True)
@@ -115,9 +113,9 @@ def _rounded_layer(graph: Graph, layer: Layer) -> Raw:
     """Bias and scales of a layer whose sum is rounded."""
     node = graph.node(layer.node)
     how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
-    filters, place = layer.writes.channels, 2 if isinstance(node.op, Coded) else 1
+    filters, place = layer.writes.channels, 2 if node.op.coded else 1
     bias = np.zeros(filters, dtype=np.int64)
-    if isinstance(node.op, Coded | Conv | Gemm):
+    if node.op.layer:
         bias = graph.params(node)[place].array.astype(np.int64)
     divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
     ratios = tuple(lowest_terms((m, divisor, s)) for m, s in how.per_channel(filters))

@@ -28,15 +28,8 @@ from dovetail.hardware.arrays.refusals import (
 from dovetail.hardware.scans import stream_shape, window_of
 from dovetail.ir import (
     Add,
-    Coded,
-    Conv,
-    Gemm,
-    GlobalAvgPool,
     Graph,
-    MaxPool,
     Node,
-    Reshape,
-    Thresholds,
     Window,
 )
 from dovetail.ir.operators.lq import steps_of
@@ -235,14 +228,13 @@ class Layer:
 
 def counts_bits(graph: Graph) -> bool:
     """Whether a network's arrays must count bits: it has codes."""
-    return any(isinstance(node.op, Coded | Thresholds) for node in graph.nodes)
+    return any(node.op.learned for node in graph.nodes)
 
 
 def counted_values(graph: Graph) -> tuple[int, int]:
     """Bits of the widest value that arrays which count bits work on, and thresholds of a filter, at the most."""
     sizes = [t.scheme.bits for t in graph.tensors.values() if t.scheme is not None and t.scheme.bits <= COUNTED_BITS]
-    codes = [n.op.output_bits for n in graph.nodes if isinstance(n.op, Coded)]
-    codes += [n.op.bits for n in graph.nodes if isinstance(n.op, Thresholds)]
+    codes = [n.op.code_bits for n in graph.nodes]
     return max(sizes, default=ACTIVATION_BITS), steps_of(max(codes)) if any(codes) else 0
 
 
@@ -264,13 +256,13 @@ def layers_of(graph: Graph, nodes: Sequence[str], counts: bool = False) -> Layer
             raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, {reason}; leave it out of the block")
     alias: dict[str, str] = {}
     for node in chosen:
-        if isinstance(node.op, Reshape):
+        if node.op.still:
             alias[node.output] = alias.get(node.inputs[0], node.inputs[0])
     entry, last = _ends(graph, chosen, alias)
     adds = _fused_adds(graph, chosen)
     made = []
     for node in chosen:
-        if not isinstance(node.op, Reshape | Add):
+        if not (node.op.still or isinstance(node.op, Add)):
             made.append(_layer(graph, node, adds.get(node.output), alias))
     known = {entry: _map(graph, entry), **{layer.target: layer.writes for layer in made}}
     ordered = _in_order(made, entry)
@@ -287,7 +279,7 @@ def _ends(graph: Graph, chosen: Sequence[Node], alias: dict[str, str]) -> tuple[
                                f"{plural(len(entering), 'enters', 'enter')} ({', '.join(sorted(entering))}), {len(leaving)} "
                                f"{plural(len(leaving), 'leaves', 'leave')} ({', '.join(sorted(leaving))}); one each is needed")
     (entry,), (last,) = entering, leaving
-    inside = [n.name for n in chosen if last in n.inputs and not isinstance(n.op, Reshape)]
+    inside = [n.name for n in chosen if last in n.inputs and not n.op.still]
     if inside:
         raise UnsupportedError(f"block of reusable engines: {last} leaves and is read inside, by {', '.join(inside)}; "
                                "end the block elsewhere")
@@ -316,20 +308,16 @@ def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) ->
     op = node.op
     window, channels, height, width = window_of(graph, node)
     reads, writes = Map(channels, height, width), _map(graph, node.output)
-    if isinstance(op, GlobalAvgPool):
+    whole = op.averages and not op.window
+    if whole:
         window = Window((height, width))
-    body = op.body if isinstance(op, Coded) else op
-    weighted = isinstance(body, Conv | Gemm)
-    groups = body.groups if isinstance(body, Conv) else 1 if isinstance(body, Gemm) else channels
     residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
-    input_bits = op.input_bits if isinstance(op, Coded) and op.input_bits else bits_of(graph, node.inputs[0])
-    codes = op.output_bits if isinstance(op, Coded) else op.bits if isinstance(op, Thresholds) else 0
+    input_bits = op.input_bits or bits_of(graph, node.inputs[0])
     values = [*node.inputs, node.output, *([] if add is None else (*add.inputs, add.output))]
     return Layer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
-                 node.output if add is None else add.output, residual, reads, writes, window, groups,
-                 not weighted, isinstance(op, MaxPool), isinstance(op, GlobalAvgPool), weight_bits(graph, node), input_bits,
-                 isinstance(op, Coded) and op.weight_bits > 0, max(bits_of(graph, t) for t in values),
-                 steps_of(codes) if codes else 0, factor_bits(graph, node))
+                 node.output if add is None else add.output, residual, reads, writes, window,
+                 op.layer.groups if op.layer else channels, not op.layer, op.largest, whole, weight_bits(graph, node), input_bits,
+                 op.weight_bits > 0, max(bits_of(graph, t) for t in values), steps_of(op.code_bits), factor_bits(graph, node))
 
 
 def _in_order(layers: Sequence[Layer], entry: str) -> tuple[Layer, ...]:

@@ -8,15 +8,12 @@ from dovetail.ir import (
     Add,
     AvgPool,
     Clip,
-    Coded,
     Conv,
     Gemm,
     GlobalAvgPool,
     Graph,
     MaxPool,
     Node,
-    Reshape,
-    Thresholds,
     Window,
 )
 from dovetail.numerics.requantize import requantizer
@@ -26,6 +23,8 @@ FACTOR_BITS = 30
 """Bits, sign and a doubling aside, of what counts of a pair of planes may be multiplied with."""
 COUNTED_BITS = 16
 """Bits of a value that arrays which count bits work on, at the most."""
+PLAIN = (Conv, Gemm, GlobalAvgPool, AvgPool, MaxPool, Clip, Add)
+"""Operators that reusable engines which multiply bytes have."""
 SHORTEST_LINE = 3
 """Pixels of a row that line buffers need between reading a pixel and reading it again a row later."""
 
@@ -40,28 +39,27 @@ def follows(window: Window, width: int) -> bool:
 def reason_refused(graph: Graph, node: Node, counts: bool = False) -> str | None:
     """Why reusable engines that multiply bytes, or that count bits, cannot do a node, in words; None where they can."""
     op = node.op
-    if isinstance(op, Reshape):
+    if op.still:
         return None if graph.shape(node.output)[0] == 1 and len(graph.shape(node.output)) == 2 else "it reorders a map"
-    if not isinstance(op, Conv | Gemm | GlobalAvgPool | AvgPool | MaxPool | Clip | Add) and not (
-            counts and isinstance(op, Coded | Thresholds)):
+    if type(op) not in PLAIN and not (counts and op.learned):
         return f"reusable engines have no {op.kind}"
     if (reason := _reason_not_mapped(graph, node, COUNTED_BITS if counts else ACTIVATION_BITS, counts)) is not None:
         return reason
-    if counts and isinstance(op, Coded | Conv | Gemm) and factor_bits(graph, node) > FACTOR_BITS:
+    if counts and op.layer and factor_bits(graph, node) > FACTOR_BITS:
         return f"what its planes count is multiplied with {factor_bits(graph, node)} bits, and {FACTOR_BITS} are stored"
-    if isinstance(op, Conv | Gemm):
+    if op.product:
         weights = graph.constants[node.params[0]]
         if weights.scheme is not None and (weights.scheme.bits > ACTIVATION_BITS or not weights.scheme.fixed_point):
             return "its weights have more than 8 bits, or scales that are no powers of two"
-        return "it leaves partial sums" if op.partial else None
-    if isinstance(op, MaxPool):
+        return "it leaves partial sums" if op.product.partial else None
+    if op.largest and op.window:
         if counts and bits_of(graph, node.output) > ACTIVATION_BITS:
             return f"it takes the largest of {bits_of(graph, node.output)}-bit values, and 8 bits are compared"
         return None if follows(op.window, graph.shape(node.inputs[0])[3]) else "its window is dilated or too wide for its map"
     if isinstance(op, AvgPool) and any(op.window.pads) and not op.count_pads:
         return "its divisor changes along the border"
-    if counts and isinstance(op, AvgPool | GlobalAvgPool):
-        count = prod(op.window.kernel if isinstance(op, AvgPool) else graph.shape(node.inputs[0])[2:])
+    if counts and op.averages:
+        count = prod(op.window.kernel if op.window else graph.shape(node.inputs[0])[2:])
         return None if count & (count - 1) == 0 else f"it averages {count} values, no power of two"
     return _reason_not_added(graph, node) if isinstance(op, Add) else None
 
@@ -82,7 +80,7 @@ def _reason_not_mapped(graph: Graph, node: Node, bits: int, fewer: bool) -> str 
 def factor_bits(graph: Graph, node: Node) -> int:
     """Bits of what counts of a pair of planes are multiplied with, sign aside: a product of bases, powers of two, or both."""
     op, inputs = node.op, bits_of(graph, node.inputs[0])
-    if not isinstance(op, Coded):
+    if not op.coded:
         return weight_bits(graph, node) + inputs - 1
     product = int(abs(graph.constants[node.params[1]].array).max()).bit_length()
     return product + (0 if op.weight_bits else weight_bits(graph, node) - 1) + (0 if op.input_bits else inputs - 1)
@@ -90,9 +88,9 @@ def factor_bits(graph: Graph, node: Node) -> int:
 
 def weight_bits(graph: Graph, node: Node) -> int:
     """Planes of bits of a node's weights: two's complement where some are negative; a float network's are not known yet."""
-    if isinstance(node.op, Coded) and node.op.weight_bits:
+    if node.op.weight_bits:
         return node.op.weight_bits
-    if not isinstance(node.op, Conv | Gemm | Coded):
+    if not node.op.layer:
         return 1
     array = graph.constants[node.params[0]].array
     if array.dtype.kind == "f" or not array.size:
@@ -122,4 +120,4 @@ def fusable(graph: Graph, tensor: str) -> bool:
     producer = graph.producer(tensor)
     if producer is None or len(graph.consumers(tensor)) != 1 or tensor in graph.outputs:
         return False
-    return isinstance(producer.op, Conv | Gemm) or (isinstance(producer.op, Coded) and not producer.op.output_bits)
+    return producer.op.layer is not None and not producer.op.code_bits

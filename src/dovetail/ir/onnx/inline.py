@@ -37,16 +37,15 @@ def inline(writer: Writer, node: Node, content: bytes, given: Mapping[str, str],
         writer.nodes.append(proto)
 
 
-def lookup(writer: Writer, node: Node, codes: str, output: str) -> None:
+def lookup(writer: Writer, node: Node, op: Lookup, codes: str, output: str) -> None:
     """A table in integers only: Cast, an offset (per channel where tables differ), Gather."""
-    assert isinstance(node.op, Lookup)
     stem = f"{node.name}{writer.sep}"
     table = writer.graph.constants[node.params[0]].array
     shape = writer.graph.shape(node.output)
-    offset = np.asarray(-node.op.lo, dtype=np.int32)
-    if node.op.by_channel:
-        offset = (np.arange(shape[1], dtype=np.int32) * TABLE_ENTRIES - node.op.lo).reshape((1, -1) + (1,) * (len(shape) - 2))
+    offset = np.asarray(-op.lo, dtype=np.int32)
+    if op.by_channel:
+        offset = (np.arange(shape[1], dtype=np.int32) * TABLE_ENTRIES - op.lo).reshape((1, -1) + (1,) * (len(shape) - 2))
     wide = writer.emit("Cast", [codes], f"{stem}codes", f"{stem}cast", to=TensorProto.INT32)
     index = writer.emit("Add", [wide, writer.constant(f"{stem}offset", offset.astype(np.int32))], f"{stem}index", f"{stem}shift")
     entries = writer.constant(node.params[0], table.reshape(-1))
-    writer.emit("Gather", [entries, index], output, node.name, axis=0, doc_string=node.op.name)
+    writer.emit("Gather", [entries, index], output, node.name, axis=0, doc_string=op.name)

@@ -33,10 +33,9 @@ PARAMETERS = ("codes", "products", "steps", "basis", "input_basis", "unit", "pla
 
 def function_name(op: Op, rank: int) -> str:
     """One function per operator and bit widths, and per rank where thresholds of channels must broadcast."""
-    if isinstance(op, Thresholds):
-        return f"Thresholds_y{op.bits}" + (f"_channels_{rank}" if op.by_channel else "")
-    assert isinstance(op, Coded)
-    return f"{op.kind}_w{op.weight_bits}_a{op.input_bits}_y{op.output_bits}"
+    if op.layer:
+        return f"{op.kind}_w{op.weight_bits}_a{op.input_bits}_y{op.code_bits}"
+    return f"Thresholds_y{op.code_bits}" + (f"_channels_{rank}" if op.per_channel else "")
 
 
 def functions(graph: Graph, opset: int) -> list[Any]:
@@ -87,7 +86,7 @@ class _Body:
             self._count(self.cast("x", TensorProto.FLOAT), self.cast("steps", TensorProto.FLOAT), op.bits, shape, op.by_channel)
             return self._function(name, ["x", "steps"], ["bits"])
         self._coded(op, rank)
-        return self._function(name, ["x", *PARAMETERS], [*(CONV if isinstance(op.body, Conv) else ()), *BITS])
+        return self._function(name, ["x", *PARAMETERS], [*(CONV if op.body.window else ()), *BITS])
 
     def _function(self, name: str, inputs: list[str], attributes: list[str]) -> Any:
         return helper.make_function(DOMAIN, name, inputs, ["y"], self.nodes, [helper.make_opsetid("", self.opset)], attributes)
@@ -122,7 +121,7 @@ class _Body:
         return [self.emit("Gather", [self.column(planes, j, 1, [-1]), index]) for j in range(op.input_bits)]
 
     def _product(self, op: Coded, plane: str, weights: str) -> str:
-        if isinstance(op.body, Gemm):
+        if not op.body.window:
             return self.emit("Gemm", [plane, weights], transB=1)
         output = self.emit("Conv", [plane, weights])
         for name in CONV:
@@ -139,29 +138,28 @@ class _Body:
         self.cast(self.total(reached), TensorProto.UINT8, "y")
 
 
-def write(writer: Writer, node: Node, stored: str, output: str) -> None:
-    """The call of a node's function: it reads stored integers and writes codes, or the real numbers before rounding."""
-    op, name = node.op, node.name
-    own = [writer.graph.constants[p] for p in node.params]
-    arrays: dict[str, Array] = {}
-    if isinstance(op, Thresholds):
-        arrays = {"steps": own[0].array}
-        attributes: dict[str, Any] = {"bits": op.bits}
-    else:
-        assert isinstance(op, Coded)
-        codes, products, steps_, basis, input_basis = own
-        assert products.scheme is not None
-        unit = np.asarray(products.scheme.scales, dtype=np.float32)
-        found = (codes.array, products.array, steps_.array, basis.array, input_basis.array, unit, planes_of(op))
-        arrays = dict(zip(PARAMETERS, found, strict=True))
-        attributes = dict(zip(BITS, (op.weight_bits, op.input_bits, op.output_bits), strict=True))
-        if isinstance(op.body, Conv):
-            window = op.body.window
-            values = (window.kernel, window.stride, window.pads, window.dilation, op.body.groups)
-            attributes |= dict(zip(CONV, values, strict=True))
-    function = function_name(op, len(writer.graph.shape(node.output)))
-    given = [writer.constant(f"{name}{writer.sep}{role}", array) for role, array in arrays.items()]
-    writer.nodes.append(helper.make_node(function, [stored, *given], [output], name=name, domain=DOMAIN, **attributes))
+def write_thresholds(writer: Writer, node: Node, op: Thresholds, stored: str, output: str) -> None:
+    """The call of thresholds: it reads stored integers and writes codes."""
+    _call(writer, node, {"steps": writer.graph.constants[node.params[0]].array}, {"bits": op.bits}, stored, output)
+
+
+def write_coded(writer: Writer, node: Node, op: Coded, stored: str, output: str) -> None:
+    """The call of a layer of codes: it reads stored integers and writes codes, or the real numbers before rounding."""
+    codes, products, steps_, basis, input_basis = writer.graph.params(node)
+    assert products.scheme is not None
+    unit = np.asarray(products.scheme.scales, dtype=np.float32)
+    found = (codes.array, products.array, steps_.array, basis.array, input_basis.array, unit, planes_of(op))
+    attributes: dict[str, Any] = dict(zip(BITS, (op.weight_bits, op.input_bits, op.output_bits), strict=True))
+    if (window := op.body.window) is not None:
+        values = (window.kernel, window.stride, window.pads, window.dilation, op.body.groups)
+        attributes |= dict(zip(CONV, values, strict=True))
+    _call(writer, node, dict(zip(PARAMETERS, found, strict=True)), attributes, stored, output)
+
+
+def _call(writer: Writer, node: Node, arrays: dict[str, Array], attributes: dict[str, Any], stored: str, output: str) -> None:
+    function = function_name(node.op, len(writer.graph.shape(node.output)))
+    given = [writer.constant(f"{node.name}{writer.sep}{role}", array) for role, array in arrays.items()]
+    writer.nodes.append(helper.make_node(function, [stored, *given], [output], name=node.name, domain=DOMAIN, **attributes))
     writer.domains.add(DOMAIN)
 
 

@@ -17,9 +17,7 @@ from dovetail.ir.graph import Node
 from dovetail.ir.onnx.state import Attributes, Reader
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.linear import Gemm
-from dovetail.ir.operators.lq import MOST_BITS, STORED, Coded, Thresholds, steps_of, writes_codes
-from dovetail.ir.operators.movement import Movement
-from dovetail.ir.operators.pooling import MaxPool
+from dovetail.ir.operators.lq import MOST_BITS, STORED, Coded, Thresholds, steps_of
 from dovetail.ir.tensor import Array, Constant, Real, Scheme
 
 LARGEST_SUM = 1 << 30
@@ -40,7 +38,7 @@ def multi_threshold(reader: Reader, proto: Any, a: Attributes) -> None:
                                f"{MOST_BITS} bits are typed")
     source = reader.tensor(proto.input[0])
     maker = reader.producer(source)
-    if maker is not None and isinstance(maker.op, Conv | Gemm) and not reader.is_stored(proto.input[0]):
+    if maker is not None and maker.op.product and not reader.is_stored(proto.input[0]):
         _layer(reader, proto, maker, limits, bits)
         return
     scheme = reader.schemes.get(source)
@@ -60,7 +58,7 @@ def _stored(reader: Reader, name: str) -> None:
 def code_layers(reader: Reader) -> None:
     """Layers that read codes and are rounded to a scheme: their bias keeps its own digits, which a plain layer's does not."""
     for node in list(reader.nodes.values()):
-        if isinstance(node.op, Conv | Gemm) and node.output in reader.schemes and _code_bits(reader, node.inputs[0]) \
+        if node.op.product and node.output in reader.schemes and _code_bits(reader, node.inputs[0]) \
                 and len(node.params) == 2 and reader.owned[node.params[0]].scheme is not None:
             try:
                 made = _integers(reader, node, 0, reader.where)
@@ -154,7 +152,7 @@ def _codes(weights: Array) -> tuple[Array, int]:
 def _root(reader: Reader, tensor: str) -> str:
     """Where values come from that have only moved since."""
     maker = reader.producer(tensor)
-    while tensor not in reader.schemes and maker is not None and isinstance(maker.op, Movement | MaxPool):
+    while tensor not in reader.schemes and maker is not None and maker.op.commutes:
         tensor = maker.inputs[0]
         maker = reader.producer(tensor)
     return tensor
@@ -163,9 +161,7 @@ def _root(reader: Reader, tensor: str) -> str:
 def _code_bits(reader: Reader, tensor: str) -> int:
     """Bits of the codes that a tensor holds: thresholds made them and since then they have only moved; 0 of plain integers."""
     maker = reader.producer(_root(reader, tensor))
-    if maker is None or not writes_codes(maker.op):
-        return 0
-    return maker.op.bits if isinstance(maker.op, Thresholds) else maker.op.output_bits if isinstance(maker.op, Coded) else 0
+    return 0 if maker is None else maker.op.code_bits
 
 
 def _odd(value: float) -> tuple[int, int]:

@@ -17,9 +17,8 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx import file as onnx_file
-from dovetail.ir.onnx.write import WRITERS, activated, conv_attributes, declared_output, leading, read_value
+from dovetail.ir.onnx.write import WRITERS, activated, declared_output, emit_product, leading, read_value
 from dovetail.ir.onnx.writer import Boundary, Writer
-from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
 from dovetail.ir.tensor import Array, Constant, Scheme
 
@@ -101,7 +100,7 @@ def _node(writer: _QonnxWriter, node: Node) -> None:
         writer.thresholds(read_value(writer, node.inputs[0]), steps, node.op.bits, real, node.name, len(graph.shape(node.output)))
         return
     if isinstance(node.op, Coded):
-        _coded(writer, node, scheme, real)
+        _coded(writer, node, node.op, scheme, real)
         return
     if scheme.bits > 16 or type(node.op) not in WRITERS:
         raise UnsupportedError(f"{node.name}: {node.op.kind} to {scheme.bits} bits has no form in QONNX; write it with to_onnx")
@@ -126,10 +125,9 @@ def even_products(name: str, op: Coded, products: Array) -> Array:
     return first
 
 
-def _coded(writer: _QonnxWriter, node: Node, scheme: Scheme, real: str) -> None:
+def _coded(writer: _QonnxWriter, node: Node, op: Coded, scheme: Scheme, real: str) -> None:
     """Weights as evenly spaced integers, the sum in real units, then thresholds or bias and rounding."""
-    op, graph = node.op, writer.graph
-    assert isinstance(op, Coded)
+    graph = writer.graph
     codes, products, steps, *_ = graph.params(node)
     common, source = even_products(node.name, op, products.array), graph.tensors[node.inputs[0]].scheme
     assert products.scheme is not None
@@ -147,15 +145,12 @@ def _coded(writer: _QonnxWriter, node: Node, scheme: Scheme, real: str) -> None:
     if op.bound(codes.array, largest, max(-source.lo, source.hi)) >> HELD_BITS:
         raise UnsupportedError(f"{node.name}: sums beyond {HELD_BITS} bits, which float32 does not hold; write it with to_onnx")
     scale = scale / (1.0 if op.input_bits else source.scale)
-    weight = _weight(writer, node, codes, scale)
+    weight = _weight(writer, node.name, op, codes, scale)
     total = f"{node.output}{writer.sep}sum"
     inputs = [read_value(writer, node.inputs[0]), weight]
     if not op.output_bits:
         inputs.append(writer.constant(f"{node.name}{writer.sep}bias", limits.astype(np.float32)))
-    if isinstance(op.body, Conv):
-        writer.emit("Conv", inputs, total, node.name, **conv_attributes(op.body))
-    else:
-        writer.emit("Gemm", inputs, total, node.name, transB=1)
+    emit_product(writer, op.body, inputs, total, node.name)
     if op.output_bits:
         name = f"{node.name}{writer.sep}thresholds"
         writer.thresholds(total, limits, op.output_bits, real, name, len(graph.shape(node.output)))
@@ -163,10 +158,9 @@ def _coded(writer: _QonnxWriter, node: Node, scheme: Scheme, real: str) -> None:
         writer.quantize(total, real, node.output, scheme)
 
 
-def _weight(writer: _QonnxWriter, node: Node, codes: Constant, scale: Array) -> str:
+def _weight(writer: _QonnxWriter, node: str, op: Coded, codes: Constant, scale: Array) -> str:
     """Signs, or sums of ± powers of two, or plain integers, by a scale per filter."""
-    op, name, rank = node.op, f"{node.name}{writer.sep}weight", codes.array.ndim
-    assert isinstance(op, Coded)
+    name, rank = f"{node}{writer.sep}weight", codes.array.ndim
     along = scale.reshape(-1, *[1] * (rank - 1))
     whole = sum((op.signs(codes.array, i).astype(np.int64) << i for i in range(op.weight_planes)), np.zeros(()))
     writer.constant(name, (whole * along).astype(np.float32))

@@ -16,7 +16,7 @@ from dovetail.ir.onnx.foreign import Kind, check_known, fold, foreign_reads, pro
 from dovetail.ir.onnx.prepare import reads
 from dovetail.ir.operators.base import Op
 from dovetail.ir.operators.elementwise import Reshape
-from dovetail.ir.operators.movement import Movement, Step
+from dovetail.ir.operators.movement import Step
 from dovetail.ir.operators.opaque import Opaque
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
 
@@ -109,7 +109,7 @@ class Reader:
     def copy(self, tensor: str, scheme: Scheme) -> str:
         """The same values once more, stored by a scheme: a typed node runs again, anything else is passed on."""
         source, name = self.producer(tensor), self.unique_tensor(f"{tensor}_stored")
-        if source is None or isinstance(source.op, Opaque):
+        if source is None or source.op.foreign:
             self.add_foreign(onnx_file.passing_on(tensor, name))
         else:
             self.tensors[name] = replace(self.tensors[tensor], name=name)
@@ -150,7 +150,7 @@ class Reader:
 
     def add(self, proto: Any, op: Op, inputs: list[str], params: Mapping[str, tuple[Array, Scheme | None]]) -> None:
         """Append a node; its constants are named after it."""
-        if isinstance(op, Reshape):  # the image of a row holds the same values in the same order
+        if op.still:  # the image of a row holds the same values in the same order
             inputs = [self.rows.get(self.tensor(i), i) for i in inputs]
         shapes = tuple(self.shape(i, proto.name) for i in inputs)
         if not all(shapes) or (isinstance(op, Reshape) and not op.shape):
@@ -167,7 +167,7 @@ class Reader:
         except ModelError as error:
             raise ModelError(f"{self.where}: node {name}: {error}") from None
         output = proto.output[0]
-        element = self.tensors[self.tensor(inputs[0])].element if isinstance(op, Movement) else "float32"
+        element = self.tensors[self.tensor(inputs[0])].element if op.moves else "float32"
         self.declare(Tensor(output, shape, None, element), f"node {name}")
         self.append(Node(name, op, tuple(self.tensor(i) for i in inputs), tuple(owned), output))
 

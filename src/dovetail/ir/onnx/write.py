@@ -20,11 +20,11 @@ from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import inline as onnx_inline
 from dovetail.ir.onnx import lq as onnx_lq
 from dovetail.ir.onnx.writer import Boundary, Writer
-from dovetail.ir.operators.base import RELU, Op
+from dovetail.ir.operators.base import RELU, Op, Product
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.elementwise import Add, Clip, Concat, Mul, Reshape
 from dovetail.ir.operators.linear import Gemm, Reduce
-from dovetail.ir.operators.lq import Coded, holds_codes, writes_codes
+from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
 from dovetail.ir.operators.movement import Select, Transpose, Upsample
 from dovetail.ir.operators.opaque import Opaque
 from dovetail.ir.operators.pointwise import Function, Lookup
@@ -42,10 +42,9 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
         inputs = _write(writer)
     outputs = [declared_output(writer, graph.tensors[name]) for name in graph.outputs]
     proto = helper.make_graph(writer.nodes, graph.name, inputs, outputs, list(writer.initializers.values()))
-    foreign = [n.op for n in graph.nodes if isinstance(n.op, Opaque | Function)]
     stored = [*(t.scheme for t in graph.tensors.values()), *(c.scheme for c in graph.constants.values())]
     wide = any(s is not None and s.bits == 16 for s in stored)
-    opset = max([onnx_file.OPSET, *(op.opset for op in foreign), onnx_file.WIDE_OPSET if wide else 0])
+    opset = max([onnx_file.OPSET, *(n.op.opset for n in graph.nodes), onnx_file.WIDE_OPSET if wide else 0])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
     model = helper.make_model(proto, opset_imports=imports, functions=onnx_lq.functions(graph, opset),
                               ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
@@ -76,7 +75,7 @@ def _element_type(tensor: Tensor) -> int:
 
 def leading(writer: Writer, shape: tuple[int, ...]) -> list[int | str]:
     """Any number of frames may be given at run time where the batch is one and no foreign node fixes it."""
-    free = shape and shape[0] == 1 and not any(isinstance(n.op, Opaque) for n in writer.graph.nodes)
+    free = shape and shape[0] == 1 and not any(n.op.foreign for n in writer.graph.nodes)
     return ["batch", *shape[1:]] if free else list(shape)
 
 
@@ -122,7 +121,7 @@ def _node(writer: Writer, node: Node) -> None:
     if scheme.bits == 32:
         _partial(writer, node)
         return
-    if isinstance(node.op, Lookup) or writes_codes(node.op):
+    if node.op.stores:
         _looked_up(writer, node, scheme)
         return
     public = node.output in writer.graph.outputs
@@ -144,13 +143,13 @@ def activated(writer: Writer, node: Node, output: str, scheme: Scheme | None) ->
     if scheme is not None and scheme.bits < 8 and not holds_codes(writer.graph, node.output):
         lo, hi = (max(lo, (scheme.lo - scheme.zero) * scheme.scale), min(hi, (scheme.hi - scheme.zero) * scheme.scale))
     if (lo, hi) == (-inf, inf):
-        WRITERS[type(node.op)](writer, node, output)
+        WRITERS[type(node.op)](writer, node, node.op, output)
         return
     if isinstance(node.op, Clip):
         before, name = read_value(writer, node.inputs[0]), node.name
     else:
         before, name = f"{node.output}{writer.sep}pre", f"{node.name}{writer.sep}activation"
-        WRITERS[type(node.op)](writer, node, before)
+        WRITERS[type(node.op)](writer, node, node.op, before)
     if (lo, hi) == (RELU.lo, RELU.hi):
         writer.emit("Relu", [before], output, name)
         return
@@ -168,30 +167,26 @@ def _partial(writer: Writer, node: Node) -> None:
     whole = writer.emit("Cast", [stored], f"{node.output}{writer.sep}in", f"{node.name}{writer.sep}cast_in", to=TensorProto.FLOAT)
     integers = writer.graph.constants[node.params[0]].array.astype(np.float32)
     weight = writer.constant(f"{node.params[0]}{writer.sep}integers", integers)
-    if isinstance(node.op, Conv):
-        writer.emit("Conv", [whole, weight], f"{node.output}{writer.sep}raw", node.name, **conv_attributes(node.op))
-    else:
-        writer.emit("Gemm", [whole, weight], f"{node.output}{writer.sep}raw", node.name, transB=1)
+    assert node.op.product is not None
+    emit_product(writer, node.op.product, [whole, weight], f"{node.output}{writer.sep}raw", node.name)
     writer.emit("Cast", [f"{node.output}{writer.sep}raw"], node.output, f"{node.name}{writer.sep}cast_out", to=TensorProto.INT32)
 
 
-def conv_attributes(op: Conv) -> dict[str, Any]:
-    return {"kernel_shape": op.window.kernel, "strides": op.window.stride, "pads": op.window.pads,
-            "dilations": op.window.dilation, "group": op.groups}
+def emit_product(writer: Writer, op: Product, inputs: list[str], output: str, name: str) -> None:
+    """A Conv or Gemm node."""
+    if op.window is None:
+        writer.emit("Gemm", inputs, output, name, transB=1)
+        return
+    writer.emit("Conv", inputs, output, name, kernel_shape=op.window.kernel, strides=op.window.stride, pads=op.window.pads,
+                dilations=op.window.dilation, group=op.groups)
 
 
-def _conv(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, Conv)
+def _product(writer: Writer, node: Node, op: Product, output: str) -> None:
     inputs = [read_value(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
-    writer.emit("Conv", inputs, output, node.name, **conv_attributes(node.op))
+    emit_product(writer, op, inputs, output, node.name)
 
 
-def _gemm(writer: Writer, node: Node, output: str) -> None:
-    inputs = [read_value(writer, node.inputs[0]), *(writer.parameter(p) for p in node.params)]
-    writer.emit("Gemm", inputs, output, node.name, transB=1)
-
-
-def _reduce(writer: Writer, node: Node, output: str) -> None:
+def _reduce(writer: Writer, node: Node, op: Reduce, output: str) -> None:
     """Partial sums as integers in float, one scale per channel at the end."""
     scheme = writer.graph.tensors[node.inputs[0]].scheme
     if scheme is None:
@@ -222,28 +217,26 @@ def _pool_input(writer: Writer, node: Node, window: Window, value: float) -> tup
     return writer.emit("Pad", [source, amounts, filler], padded, f"{node.name}{writer.sep}pad"), (0, 0, 0, 0)
 
 
-def _max_pool(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, MaxPool)
-    w = node.op.window
+def _max_pool(writer: Writer, node: Node, op: MaxPool, output: str) -> None:
+    w = op.window
     source, pads = _pool_input(writer, node, w, -inf)
     writer.emit("MaxPool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads, dilations=w.dilation)
 
 
-def _avg_pool(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, AvgPool)
-    w = node.op.window
+def _avg_pool(writer: Writer, node: Node, op: AvgPool, output: str) -> None:
+    w = op.window
     if w.dilation != (1, 1):
         raise UnsupportedError(f"node {node.name}: dilated average pooling does not exist in opset {onnx_file.OPSET}")
-    source, pads = _pool_input(writer, node, w, 0.0) if node.op.count_pads else (read_value(writer, node.inputs[0]), w.pads)
+    source, pads = _pool_input(writer, node, w, 0.0) if op.count_pads else (read_value(writer, node.inputs[0]), w.pads)
     writer.emit("AveragePool", [source], output, node.name, kernel_shape=w.kernel, strides=w.stride, pads=pads,
-                count_include_pad=int(node.op.count_pads))
+                count_include_pad=int(op.count_pads))
 
 
-def _global_avg_pool(writer: Writer, node: Node, output: str) -> None:
+def _global_avg_pool(writer: Writer, node: Node, op: GlobalAvgPool, output: str) -> None:
     writer.emit("GlobalAveragePool", [read_value(writer, node.inputs[0])], output, node.name)
 
 
-def _add(writer: Writer, node: Node, output: str) -> None:
+def _add(writer: Writer, node: Node, op: Add, output: str) -> None:
     total = read_value(writer, node.inputs[0])
     for i, name in enumerate(node.inputs[1:], 1):
         last = i == len(node.inputs) - 1
@@ -251,30 +244,27 @@ def _add(writer: Writer, node: Node, output: str) -> None:
                             node.name if last else f"{node.name}_{i}")
 
 
-def _identity(writer: Writer, node: Node, output: str) -> None:
+def _identity(writer: Writer, node: Node, op: Clip, output: str) -> None:
     writer.emit("Identity", [read_value(writer, node.inputs[0])], output, node.name)
 
 
-def _concat(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, Concat)
-    writer.emit("Concat", [read_value(writer, t) for t in node.inputs], output, node.name, axis=node.op.axis)
+def _concat(writer: Writer, node: Node, op: Concat, output: str) -> None:
+    writer.emit("Concat", [read_value(writer, t) for t in node.inputs], output, node.name, axis=op.axis)
 
 
-def _reshape(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, Reshape)
+def _reshape(writer: Writer, node: Node, op: Reshape, output: str) -> None:
     source = writer.graph.shape(node.inputs[0])
-    keeps_batch = source[0] == node.op.shape[0]
-    shape = [0 if keeps_batch and i == 0 else d for i, d in enumerate(node.op.shape)]
+    keeps_batch = source[0] == op.shape[0]
+    shape = [0 if keeps_batch and i == 0 else d for i, d in enumerate(op.shape)]
     wanted = writer.constant(f"{node.name}{writer.sep}shape", np.asarray(shape, dtype=np.int64))
     writer.emit("Reshape", [read_value(writer, node.inputs[0]), wanted], output, node.name)
 
 
-def _select(writer: Writer, node: Node, output: str) -> None:
+def _select(writer: Writer, node: Node, op: Select, output: str) -> None:
     """A Slice where the channels follow each other, a Gather elsewhere."""
-    assert isinstance(node.op, Select)
-    first, last, step = node.op.indices[0], node.op.indices[-1], node.op.step
+    first, last, step = op.indices[0], op.indices[-1], op.step
     if step is None or step < 0:
-        chosen = writer.constant(f"{node.name}{writer.sep}indices", np.asarray(node.op.indices, dtype=np.int64))
+        chosen = writer.constant(f"{node.name}{writer.sep}indices", np.asarray(op.indices, dtype=np.int64))
         writer.emit("Gather", [read_value(writer, node.inputs[0]), chosen], output, node.name, axis=1)
         return
     bounds = {"starts": first, "ends": last + 1, "axes": 1, "steps": step}
@@ -282,35 +272,31 @@ def _select(writer: Writer, node: Node, output: str) -> None:
     writer.emit("Slice", [read_value(writer, node.inputs[0]), *inputs], output, node.name)
 
 
-def _transpose(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, Transpose)
-    writer.emit("Transpose", [read_value(writer, node.inputs[0])], output, node.name, perm=node.op.perm)
+def _transpose(writer: Writer, node: Node, op: Transpose, output: str) -> None:
+    writer.emit("Transpose", [read_value(writer, node.inputs[0])], output, node.name, perm=op.perm)
 
 
-def _upsample(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, Upsample)
-    factors = np.asarray([1, 1, node.op.rows, node.op.columns], dtype=np.float32)
+def _upsample(writer: Writer, node: Node, op: Upsample, output: str) -> None:
+    factors = np.asarray([1, 1, op.rows, op.columns], dtype=np.float32)
     scales = writer.constant(f"{node.name}{writer.sep}scales", factors)
     writer.emit("Resize", [read_value(writer, node.inputs[0]), "", scales], output, node.name, mode="nearest",
                 coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
-def _opaque(writer: Writer, node: Node, output: str) -> None:
-    assert isinstance(node.op, Opaque)
-    onnx_inline.inline(writer, node, node.op.content, {f"x{i}": read_value(writer, t) for i, t in enumerate(node.inputs)},
-                       {f"y{node.op.index}": output})
+def _opaque(writer: Writer, node: Node, op: Opaque, output: str) -> None:
+    onnx_inline.inline(writer, node, op.content, {f"x{i}": read_value(writer, t) for i, t in enumerate(node.inputs)},
+                       {f"y{op.index}": output})
 
 
-def _function(writer: Writer, node: Node, output: str) -> None:
+def _function(writer: Writer, node: Node, op: Function, output: str) -> None:
     """The formula again; constants per channel in the shape that broadcasts."""
-    assert isinstance(node.op, Function)
     along = (-1,) + (1,) * (len(writer.graph.shape(node.output)) - 2)
     given = {"x0": read_value(writer, node.inputs[0])}
     given |= {f"p{i}": writer.constant(p, writer.graph.constants[p].array.reshape(along)) for i, p in enumerate(node.params)}
-    onnx_inline.inline(writer, node, node.op.content, given, {"y0": output})
+    onnx_inline.inline(writer, node, op.content, given, {"y0": output})
 
 
-def _mul(writer: Writer, node: Node, output: str) -> None:
+def _mul(writer: Writer, node: Node, op: Mul, output: str) -> None:
     writer.emit("Mul", [read_value(writer, t) for t in node.inputs], output, node.name)
 
 
@@ -318,26 +304,30 @@ def _stored(writer: Writer, name: str) -> str:
     """The stored integers of a tensor."""
     maker = writer.graph.producer(name)
     bare = writer.boundary is Boundary.INTEGER or (
-        maker is not None and (isinstance(maker.op, Lookup) or writes_codes(maker.op)) and name not in writer.graph.outputs)
+        maker is not None and maker.op.stores and name not in writer.graph.outputs)
     return name if bare else f"{name}{writer.sep}q"
 
 
 def _looked_up(writer: Writer, node: Node, scheme: Scheme) -> None:
     """Tables and thresholds need no Quantize: their entries and codes are what is stored."""
     stored = _stored(writer, node.output)
-    write = onnx_inline.lookup if isinstance(node.op, Lookup) else onnx_lq.write
-    write(writer, node, _stored(writer, node.inputs[0]), stored)
+    STORED_WRITERS[type(node.op)](writer, node, node.op, _stored(writer, node.inputs[0]), stored)
     public = writer.boundary is Boundary.FLOAT and node.output in writer.graph.outputs
     if public or writer.graph.consumers(node.output):
         writer.dequantize(stored, node.output if public else f"{node.output}{writer.sep}dq", node.output, scheme)
 
 
-def _coded(writer: Writer, node: Node, output: str) -> None:
-    onnx_lq.write(writer, node, _stored(writer, node.inputs[0]), output)
+def _coded(writer: Writer, node: Node, op: Coded, output: str) -> None:
+    onnx_lq.write_coded(writer, node, op, _stored(writer, node.inputs[0]), output)
 
 
-WRITERS: dict[type[Op], Callable[[Writer, Node, str], None]] = {
-    Add: _add, AvgPool: _avg_pool, Clip: _identity, Coded: _coded, Concat: _concat, Conv: _conv, Function: _function, Gemm: _gemm,
-    GlobalAvgPool: _global_avg_pool, MaxPool: _max_pool, Mul: _mul, Opaque: _opaque, Reduce: _reduce, Reshape: _reshape,
-    Select: _select, Transpose: _transpose, Upsample: _upsample,
+WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str], None]] = {
+    Add: _add, AvgPool: _avg_pool, Clip: _identity, Coded: _coded, Concat: _concat, Conv: _product, Function: _function,
+    Gemm: _product, GlobalAvgPool: _global_avg_pool, MaxPool: _max_pool, Mul: _mul, Opaque: _opaque, Reduce: _reduce,
+    Reshape: _reshape, Select: _select, Transpose: _transpose, Upsample: _upsample,
 }
+"""How each operator is written: real values in, real values before clamp and rounding out."""
+STORED_WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str, str], None]] = {
+    Coded: onnx_lq.write_coded, Lookup: onnx_inline.lookup, Thresholds: onnx_lq.write_thresholds,
+}
+"""How operators are written that store integers themselves (`Op.stores`): stored integers in, stored integers out."""

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
+from typing import ClassVar
 
 from dovetail.errors import UnsupportedError
+from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Real, Region, Shape
 
 
@@ -39,6 +41,13 @@ class Clamp:
         return f"[{self.lo:g},{self.hi:g}]"
 
 
+    def after(self, first: Clamp | None) -> Clamp:
+        """What this clamp and one before it are together."""
+        if first is None:
+            return self
+        return Clamp(min(max(first.lo, self.lo), self.hi), max(min(first.hi, self.hi), self.lo))
+
+
 RELU = Clamp(0.0, inf)
 
 
@@ -57,7 +66,100 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """Base of all operators."""
+    """Base of all operators. What follows here holds for most of them; a class states where it differs."""
+
+    moves: ClassVar[bool] = False
+    """Whether it only moves values, of whatever type; see `Movement`."""
+    still: ClassVar[bool] = False
+    """Whether values even stay in their order, so that hardware has nothing to do."""
+    commutes: ClassVar[bool] = False
+    """Whether every output is one value of its one input: rounding may come before or after, so both may share a scheme."""
+    joins: ClassVar[bool] = False
+    """Whether every output is one value of one of its inputs, several of which stand side by side."""
+    picks: ClassVar[bool] = False
+    """Whether every output is a value of some input, clamped at most."""
+    largest: ClassVar[bool] = False
+    """Whether it takes the largest value of its window, in which padding never wins."""
+    broadcasts: ClassVar[bool] = False
+    """Whether inputs may have one value per channel, or one map for all channels."""
+    uniform: ClassVar[bool] = False
+    """Whether it does the same to every channel by itself."""
+    weightless: ClassVar[bool] = False
+    """Whether it multiplies with no weights, so that a processor takes the time of moving its elements."""
+    averages: ClassVar[bool] = False
+    """Whether sums are divided by a count (`divisor`)."""
+    multiplies: ClassVar[bool] = False
+    """Whether its inputs are multiplied with each other, and so are their scales."""
+    table: ClassVar[bool] = False
+    """Whether it looks stored integers up in a table of stored integers."""
+    foreign: ClassVar[bool] = False
+    """Whether it is kept as the ONNX node it came as; see `Opaque`."""
+    formula: ClassVar[bool] = False
+    """Whether it is a formula in floats, of which quantization makes a table."""
+    coded: ClassVar[bool] = False
+    """Whether it is a product over learned codes; its arithmetic is that of `body`."""
+    learned: ClassVar[bool] = False
+    """Whether learned codes are what it reads or writes."""
+
+    @property
+    def product(self) -> Product | None:
+        """The operator itself, where it is a sum of products with constant weights."""
+        return None
+
+    @property
+    def body(self) -> Op:
+        """The operator whose shape and window it has: for a layer of codes that of the plain layer."""
+        return self
+
+    @property
+    def layer(self) -> Product | None:
+        """The sum of products it is, over integers or over codes."""
+        return self.body.product
+
+    @property
+    def window(self) -> Window | None:
+        """The window it slides over maps, if it does."""
+        return None
+
+    @property
+    def repeats(self) -> tuple[int, int]:
+        """How often every pixel comes, downwards and to the right."""
+        return (1, 1)
+
+    @property
+    def opset(self) -> int:
+        """The opset its own ONNX nodes need; 0 for an operator without such."""
+        return 0
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits of the codes its weights are; 0 for plain integers."""
+        return 0
+
+    @property
+    def input_bits(self) -> int:
+        """Bits of the codes it reads; 0 for plain integers."""
+        return 0
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of the codes it writes; 0 where it writes no codes."""
+        return 0
+
+    @property
+    def stores(self) -> bool:
+        """Whether what it computes are stored integers already: entries of a table, or codes."""
+        return self.table or self.code_bits > 0
+
+    @property
+    def in_floats(self) -> bool:
+        """Whether it computes floats, by ONNX nodes of its own."""
+        return self.foreign or self.formula
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether its constants have a row per channel."""
+        return True
 
     @property
     def kind(self) -> str:
@@ -67,6 +169,10 @@ class Op:
     @property
     def bounds(self) -> Clamp | None:
         """The fused activation, if the operator has one."""
+        return None
+
+    def clamped(self, clamp: Clamp) -> Op | None:
+        """The operator with a further activation; None where it takes none."""
         return None
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
@@ -104,3 +210,38 @@ class Op:
     def attributes(self) -> str:
         """Attributes for the text form, one line."""
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Product(Op):
+    """A sum of products with constant weights, one filter per output channel: convolutions and fully connected layers.
+
+    Constants: weight, then bias; a `partial` product, one share of an input-channel split, has no bias and no activation.
+    """
+
+    @property
+    def product(self) -> Product:
+        return self
+
+    @property
+    def filters(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels that are products of their own."""
+        return 1
+
+    @property
+    def partial(self) -> bool:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Movement(Op):
+    """Only moves values: it keeps its input's scheme, and stays in floats where its neighbours do."""
+
+    moves: ClassVar[bool] = True
+    commutes: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
+    weightless: ClassVar[bool] = True

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Clamp, Op, Share
+from dovetail.ir.operators.base import Axis, Clamp, Product, Share
 from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Real, Shape, whole
 from dovetail.words import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Conv(Op):
+class Conv(Product):
     """Two-dimensional convolution with bias and fused activation; padding is real zero.
 
     Constants: weight (filters, channels / groups, kernel height, kernel width), bias (filters).
     `partial` marks one share of an input-channel split: no bias, no activation, int32 sums out.
     """
 
-    filters: int
-    window: Window
+    filters: int = field()
+    window: Window = field()
     groups: int = 1
     clamp: Clamp | None = None
     partial: bool = False
@@ -31,6 +31,9 @@ class Conv(Op):
     @property
     def bounds(self) -> Clamp | None:
         return self.clamp
+
+    def clamped(self, clamp: Clamp) -> Conv:
+        return replace(self, clamp=clamp.after(self.clamp))
 
     @property
     def pointwise(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Clamp, Op, Share
+from dovetail.ir.operators.base import Axis, Clamp, Movement, Op, Share
 from dovetail.ir.tensor import Real, Region, Shape, whole
 from dovetail.words import counted
 
@@ -24,11 +25,16 @@ def _aligned_cut(region: Region, axis: Axis, start: int, stop: int) -> Region:
 class Elementwise(Op):
     """Same shape in and out; divisible along channels and rows."""
 
+    uniform: ClassVar[bool] = True
+    weightless: ClassVar[bool] = True
     clamp: Clamp | None = None
 
     @property
     def bounds(self) -> Clamp | None:
         return self.clamp
+
+    def clamped(self, clamp: Clamp) -> Op:
+        return replace(self, clamp=clamp.after(self.clamp))
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         if len(set(inputs)) != 1:
@@ -54,6 +60,8 @@ class Elementwise(Op):
 @dataclass(frozen=True, slots=True)
 class Broadcast(Elementwise):
     """Tensors of one shape, some of them perhaps with one value per channel (N,C,1,1) or one map for all (N,1,H,W)."""
+
+    broadcasts: ClassVar[bool] = True
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         if inputs.count(inputs[0]) == len(inputs):
@@ -99,6 +107,8 @@ class Add(Broadcast):
 class Mul(Broadcast):
     """Product of two tensors (a gate: squeeze-excite, SiLU in two steps)."""
 
+    multiplies: ClassVar[bool] = True
+
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         if len(inputs) != 2:
             raise ModelError(f"Mul: {len(inputs)} inputs; two are multiplied")
@@ -112,6 +122,8 @@ class Mul(Broadcast):
 class Clip(Elementwise):
     """An activation that stands alone: ReLU, ReLU6, Clip, or a plain change of scale."""
 
+    picks: ClassVar[bool] = True
+
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
         return inputs[0]
 
@@ -120,6 +132,9 @@ class Clip(Elementwise):
 class Concat(Op):
     """Tensors side by side along `axis` (1 is channels)."""
 
+    joins: ClassVar[bool] = True
+    weightless: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
     axis: int = 1
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
@@ -147,9 +162,10 @@ class Concat(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape(Op):
+class Reshape(Movement):
     """The same values in another shape, in C order; Flatten is one of these."""
 
+    still: ClassVar[bool] = True
     shape: Shape
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Clamp, Op, Share
+from dovetail.ir.operators.base import Axis, Clamp, Op, Product, Share
 from dovetail.ir.tensor import Real, Shape, whole
 from dovetail.words import plural
 
 
 @dataclass(frozen=True, slots=True)
-class Gemm(Op):
+class Gemm(Product):
     """Fully connected layer. Constants: weight (units, features), bias (units)."""
 
     units: int
@@ -22,6 +23,13 @@ class Gemm(Op):
     @property
     def bounds(self) -> Clamp | None:
         return self.clamp
+
+    @property
+    def filters(self) -> int:
+        return self.units
+
+    def clamped(self, clamp: Clamp) -> Gemm:
+        return replace(self, clamp=clamp.after(self.clamp))
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         (shape,) = inputs
@@ -66,6 +74,7 @@ class Reduce(Op):
     Never in an imported model: a plan introduces it. Constant: bias (channels).
     """
 
+    weightless: ClassVar[bool] = True
     clamp: Clamp | None = None
 
     @property

@@ -9,7 +9,8 @@ Codes are ranks: a larger code means a larger value, so that a maximum of codes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,11 +18,8 @@ from dovetail.errors import ModelError
 from dovetail.ir.graph import Graph
 from dovetail.ir.operators.base import Axis, Op, Share
 from dovetail.ir.operators.convolution import Conv
-from dovetail.ir.operators.elementwise import Concat
 from dovetail.ir.operators.linear import Gemm
-from dovetail.ir.operators.movement import Movement
 from dovetail.ir.operators.pointwise import Pointwise
-from dovetail.ir.operators.pooling import MaxPool
 from dovetail.ir.tensor import Array, Constant, Real, Region, Scheme, Shape, whole
 
 MOST_BITS = 4
@@ -64,9 +62,12 @@ class Coded(Op):
     weight planes) and that of the input (input planes) as the floats they were learned as.
     """
 
-    body: Conv | Gemm
-    weight_bits: int
-    input_bits: int
+    coded: ClassVar[bool] = True
+    learned: ClassVar[bool] = True
+
+    body: Conv | Gemm = field()
+    weight_bits: int = field()
+    input_bits: int = field()
     output_bits: int = 0
     patterns: tuple[int, ...] = ()
 
@@ -86,7 +87,11 @@ class Coded(Op):
 
     @property
     def filters(self) -> int:
-        return self.body.filters if isinstance(self.body, Conv) else self.body.units
+        return self.body.filters
+
+    @property
+    def code_bits(self) -> int:
+        return self.output_bits
 
     @property
     def weight_planes(self) -> int:
@@ -163,11 +168,17 @@ class Coded(Op):
 class Thresholds(Pointwise):
     """Codes of integers, element by element. Constant: thresholds, (steps) or (channels, steps), ascending."""
 
+    learned: ClassVar[bool] = True
+
     bits: int
     by_channel: bool = False
 
     def __post_init__(self) -> None:
         check_bits("Thresholds", self.bits)
+
+    @property
+    def code_bits(self) -> int:
+        return self.bits
 
     @property
     def per_channel(self) -> bool:
@@ -184,38 +195,28 @@ class Thresholds(Pointwise):
         return f"to codes of {self.bits}" + (" per channel" if self.by_channel else "")
 
 
-CODING = Coded | Thresholds
-
-
-def writes_codes(op: Op) -> bool:
-    """Whether an operator's outputs are codes that thresholds made."""
-    return isinstance(op, Thresholds) or (isinstance(op, Coded) and op.output_bits > 0)
-
-
 def holds_codes(graph: Graph, tensor: str) -> bool:
     """Whether a tensor's values are codes: thresholds made them, and since then they have only moved."""
     node = graph.producer(tensor)
     if node is None:
         return False
-    if isinstance(node.op, Movement | MaxPool | Concat):
+    if node.op.commutes or node.op.joins:
         schemes = {graph.tensors[t].scheme for t in (*node.inputs, tensor)}
         return len(schemes) == 1 and all(holds_codes(graph, t) for t in node.inputs)
-    return writes_codes(node.op)
+    return node.op.code_bits > 0
 
 
 def narrow_codes(graph: Graph) -> Graph:
     """Codes that a file stores in bytes take the bits that their thresholds make, and keep them while they only move."""
-    if not any(isinstance(n.op, CODING) for n in graph.nodes):
+    if not any(n.op.learned for n in graph.nodes):
         return graph
     schemes = {name: t.scheme for name, t in graph.tensors.items()}
     coded: set[str] = set()
     for node in graph.nodes:
         found = {schemes[t] for t in node.inputs}
-        if writes_codes(node.op):
-            assert isinstance(node.op, CODING)
-            bits = node.op.bits if isinstance(node.op, Thresholds) else node.op.output_bits
-            schemes[node.output] = Scheme(bits, False, (0,))
-        elif isinstance(node.op, Movement | MaxPool | Concat) and coded.issuperset(node.inputs) and len(found) == 1 \
+        if node.op.code_bits:
+            schemes[node.output] = Scheme(node.op.code_bits, False, (0,))
+        elif (node.op.commutes or node.op.joins) and coded.issuperset(node.inputs) and len(found) == 1 \
                 and schemes[node.output] == STORED:
             schemes[node.output] = found.pop()
         else:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Op, Share
+from dovetail.ir.operators.base import Axis, Movement, Op, Share
 from dovetail.ir.operators.elementwise import Reshape
 from dovetail.ir.tensor import Real, Region, Shape, whole
 from dovetail.words import plural
@@ -21,7 +21,7 @@ def _cut(region: Region, dim: int, start: int, stop: int) -> Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Op):
+class Select(Movement):
     """Output channel i is input channel `indices[i]` (axis 1 of N,C or N,C,H,W).
 
     Channel Split, Slice and Gather are this, and so is the channel shuffle of Zhang et al. 2018. In hardware it is wiring.
@@ -103,7 +103,7 @@ class Select(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose(Op):
+class Transpose(Movement):
     """Dimensions in another order: output dimension i is input dimension `perm[i]`; the batch stays first."""
 
     perm: tuple[int, ...]
@@ -138,7 +138,7 @@ class Transpose(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class Upsample(Op):
+class Upsample(Movement):
     """Every pixel repeated `rows` times downwards and `columns` times to the right: nearest-neighbour enlargement."""
 
     rows: int
@@ -147,6 +147,10 @@ class Upsample(Op):
     def __post_init__(self) -> None:
         if min(self.rows, self.columns) < 1:
             raise ModelError(f"Upsample: by {self.rows}x{self.columns}; whole factors of at least 1 are possible")
+
+    @property
+    def repeats(self) -> tuple[int, int]:
+        return (self.rows, self.columns)
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         (shape,) = inputs
@@ -168,9 +172,6 @@ class Upsample(Op):
     def attributes(self) -> str:
         return f"{self.rows}x{self.columns}"
 
-
-Movement = Reshape | Select | Transpose | Upsample
-"""Operators that only move data: they keep their input's scheme, and stay in floats where their neighbours do."""
 
 Step = Callable[[NDArray[np.int32]], NDArray[np.int32]]
 """What one operator does to the positions of values."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
+from typing import ClassVar
 
 import onnx
 
@@ -23,12 +24,14 @@ class Opaque(Op):
     reads, its constants are initializers, its outputs are `y0`, `y1`, …; `index` says which of them this is.
     """
 
+    foreign: ClassVar[bool] = True
+
     operator: str
     content: bytes = field(repr=False)
     index: int
     result: Shape
     element: str
-    opset: int
+    opset: int = field()
     products: int = 0
     """Multiply-accumulates of one evaluation, where the node is a matrix product or a convolution."""
 

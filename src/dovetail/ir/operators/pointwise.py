@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ TABLE_ENTRIES = 256
 @dataclass(frozen=True, slots=True)
 class Pointwise(Op):
     """One tensor in, one of its shape out, element by element; constants, where there are any, have a row per channel."""
+
+    weightless: ClassVar[bool] = True
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         if len(inputs) != 1 or len(inputs[0]) < 2:
@@ -56,9 +59,11 @@ class Function(Pointwise):
     channel (owned by the node, shape (channels,)), `y0` is the result; numbers that all channels share are inside.
     """
 
+    formula: ClassVar[bool] = True
+
     name: str
     content: bytes = field(repr=False)
-    opset: int
+    opset: int = field()
     constants: int = 0
 
     @property
@@ -79,6 +84,8 @@ class Function(Pointwise):
 @dataclass(frozen=True, slots=True)
 class Lookup(Pointwise):
     """A table from stored codes to stored codes. Constant: the table, (256) or (channels, 256), entry 0 for the least code."""
+
+    table: ClassVar[bool] = True
 
     name: str
     signed: bool

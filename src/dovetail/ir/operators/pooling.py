@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,10 @@ from dovetail.ir.tensor import Real, Shape, whole
 class Pool(Op):
     """A channel-wise sliding window."""
 
-    window: Window
+    uniform: ClassVar[bool] = True
+    weightless: ClassVar[bool] = True
+
+    window: Window = field()
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         (shape,) = inputs
@@ -50,6 +54,10 @@ class Pool(Op):
 class MaxPool(Pool):
     """Largest value in the window; padding never wins."""
 
+    commutes: ClassVar[bool] = True
+    picks: ClassVar[bool] = True
+    largest: ClassVar[bool] = True
+
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
         padded = self.window.pad(inputs[0], -np.inf)
         best: Real | None = None
@@ -63,6 +71,7 @@ class MaxPool(Pool):
 class AvgPool(Pool):
     """Mean over the window; `count_pads` counts padding as zeros, as some exporters ask for."""
 
+    averages: ClassVar[bool] = True
     count_pads: bool = False
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
@@ -84,6 +93,10 @@ class AvgPool(Pool):
 @dataclass(frozen=True, slots=True)
 class GlobalAvgPool(Op):
     """Mean of each channel over the whole map."""
+
+    uniform: ClassVar[bool] = True
+    weightless: ClassVar[bool] = True
+    averages: ClassVar[bool] = True
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         (shape,) = inputs
