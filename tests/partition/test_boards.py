@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dovetail.partition.boards.incumbents import Incumbents
 from dovetail.partition.boards.label_search import Filled, Filling
-from dovetail.partition.boards.prefix_bounds import remembered, remembered_beside
-from dovetail.partition.boards.relaxation import ROW, STAND_INS, Pool, Share
-from dovetail.partition.boards.ring_places import seat
+from dovetail.partition.boards.relaxation import STAND_INS, Pool, Share
 from dovetail.partition.boards.solver import pooled_problem
 from dovetail.partition.boards.symmetry import Names, states_of
 from dovetail.partition.columns import Options
@@ -56,19 +55,19 @@ def fronts(net: Network, share: Share, names: Names | None, grain: Grain | None 
     return found
 
 
-def filling_of(problem: Problem, beside: int | None = None, grain: Grain | None = None) -> tuple[Filling, Names, Pool]:
-    """A search for the best plan for all boards, with so many remembered beside a window."""
+def filling_of(problem: Problem, grain: Grain | None = None) -> tuple[Filling, Names, Pool]:
+    """A search for the best plan for all boards."""
     net, pool, share = pooled(problem)
     names = Names(net, boards_of(net, pool), pool.many)
     own = {net.problem.budgets[i][0]: i for i in share.budgets}
     chosen = [own[net.problem.devices[b]] for b in names.boards]
     loads = [owner.resources[:, chosen] / share.limit for owner in net.owners]
-    return Filling(fronts(net, share, names, grain), names, loads, pool.many, beside), names, pool
+    return Filling(fronts(net, share, names, grain), names, loads, pool.many), names, pool
 
 
-def filled(problem: Problem, beside: int | None = None, most: int = LABELS) -> tuple[Filled, Names, Pool]:
+def filled(problem: Problem, most: int = LABELS) -> tuple[Filled, Names, Pool]:
     """The best plan for all boards, with nothing given up unless `most` is small."""
-    filling, names, pool = filling_of(problem, beside)
+    filling, names, pool = filling_of(problem)
     return filling.run(inf, most, inf), names, pool
 
 
@@ -117,66 +116,32 @@ def test_a_search_whose_fronts_stand_for_others_bounds_every_plan(seed: int, cou
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10_000), count=st.integers(2, 7), budget=BUDGETS, straight=st.booleans(),
-       beside=st.sampled_from([None, 0, 1, 3]))
-def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: int, budget: float, straight: bool,
-                                                            beside: int | None) -> None:
+@given(seed=st.integers(0, 10_000), count=st.integers(2, 7), budget=BUDGETS, straight=st.booleans())
+def test_labels_bound_every_plan_of_the_boards_and_find_one(seed: int, count: int, budget: float, straight: bool) -> None:
     # A chain never has more than four boards at work or holding tensors at once, of which the bound speaks.
     graph = chain(2, 2, 2) if straight or count > STAND_INS else shortcut()
     problem = Problem(graph, ring(seed, count, budget), Alike(seed))
     truth = Enumeration(problem).best
-    found, names, pool = filled(problem, beside if count >= ROW else None)
+    found, names, pool = filled(problem)
     assert found.complete
     assert found.bound <= truth * (1 + 1e-9)
-    hurried, _, _ = filled(problem, beside if count >= ROW else None, FEW)
+    hurried, _, _ = filled(problem, FEW)
     assert hurried.bound <= found.bound * (1 + 1e-9), "labels seen as one cost no more than each"
     assert hurried.value >= found.value * (1 - 1e-9)
     if found.assignment is None:
         assert truth == inf
         return
-    seated = seat(problem, pool, found.assignment, names, found.line)
-    if seated is not None:  # other resources than the first may still be exceeded
-        plan, judged = seated
+    state = Incumbents(problem, problem, pool, [])
+    if pool.many:
+        state.follow(found.assignment)
+    else:
+        state.name(found.assignment, names.orders)
+    if state.found:  # other resources than the first may still be exceeded
+        judged = evaluate(problem, state.found[-1])
         assert judged.feasible
-        assert evaluate(problem, plan).objective == judged.objective
+        assert problem.score(*state.plans[-1]) == judged.objective
         # Renamed, a share beside the host's may be on any board, where candidates have it on the first alone.
         assert judged.objective <= truth * (1 + (NAMES if count <= STAND_INS else FAR))
-
-
-@settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 10_000), count=st.integers(ROW, 8), budget=BUDGETS, part=st.floats(0.9, 1.2))
-def test_what_beginnings_cost_makes_no_bound_exceed_a_plan(seed: int, count: int, budget: float, part: float) -> None:
-    """A longer memory that knows what states cost to reach bounds every plan, with few labels or many, below a cut-off or not."""
-    problem = Problem(chain(3, 2, 2), ring(seed, count, budget), Alike(seed))
-    truth = Enumeration(problem).best
-    filling, _, _ = filling_of(problem)
-    without = filled(problem, 0)[0].bound
-    assert remembered(filling, inf, LABELS, inf).bound == pytest.approx(without), "without a run before it, too"
-    assert remembered_beside(filling_of(problem, grain=Grain(64, below=True))[0], inf, LABELS, inf).bound <= truth * (1 + 1e-9)
-    first = filling.run(inf, LABELS, inf)
-    assert remembered(filling, inf, LABELS, inf).bound == pytest.approx(without)
-    assert first.bound <= without * (1 + 1e-9)
-    if truth < inf:
-        cutoff = part * truth
-        for most in (FEW, LABELS):
-            filling.run(cutoff, most, inf)
-            assert remembered(filling, cutoff, most, inf).bound <= min(truth, cutoff) * (1 + 1e-9)
-            assert remembered_beside(filling, cutoff, most, inf).bound <= min(truth, cutoff) * (1 + 1e-9)
-        assert remembered(filling, cutoff, LABELS, inf).bound == pytest.approx(min(cutoff, without))
-
-
-def test_what_is_not_remembered_of_boards_makes_no_bound_higher() -> None:
-    """Of nodes that fill half of a board alone, and of boards beside a window, less is known than of all."""
-    rising, falling = 0, 0
-    for seed in range(8):
-        filling, _, _ = filling_of(Problem(chain(4, 2, 2), ring(seed, 7, 20.0), Alike(seed)))
-        first = filling.run(inf, LABELS, inf)
-        window, beside = (filling.remembering(count, []).run(inf, LABELS, inf) for count in (0, 1))
-        some, none = (filling.remembering(1, [], large).run(inf, LABELS, inf) for large in (0.5, 2.0))
-        ranks = [x.bound for x in (none, some, beside)], [x.bound for x in (first, window, beside)]
-        assert all(a <= b * (1 + 1e-9) for rank in ranks for a, b in pairwise(rank))
-        rising, falling = rising + (none.bound < beside.bound), falling + (some.bound < beside.bound)
-    assert rising > falling, "large nodes alone tell most of it"
 
 
 def test_a_plan_fills_no_board_beyond_its_budget_where_the_pool_alone_would() -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
@@ -16,12 +15,10 @@ from dovetail import zoo
 from dovetail.cost.estimate import ShareCosts
 from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
-from dovetail.partition.boards.entry_limits import entry_limit, stretch_limit
-from dovetail.partition.boards.packing import pack
-from dovetail.partition.boards.relaxation import ROW, STAND_INS, curves, pool_of
+from dovetail.partition.boards.relaxation import ROW, STAND_INS, pool_of
 from dovetail.partition.boards.solver import CLOSE, pooled_problem
 from dovetail.partition.columns import inputs_held, options
-from dovetail.partition.cuts import Network, network, total
+from dovetail.partition.cuts import Network, network
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.options import PROOF
 from dovetail.partition.parallel.block_steps import jumps
@@ -86,69 +83,10 @@ def test_frames_follow_each_other_on_equal_boards_as_enumeration_says(seed: int,
     assert found.objective <= fastest.interval_s * (1 + 1e-9)
 
 
-@given(parts=st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=12), others=st.lists(st.floats(1e-3, 1.0), max_size=8))
-def test_parts_of_one_board_keep_a_sum_of_one_under_every_curve(parts: list[float], others: list[float]) -> None:
-    fitting = np.array(parts) / max(1.0, sum(parts))
-    for name, curve in curves(np.r_[fitting, others]):
-        assert float(curve(fitting[:, None]).sum()) <= 1 + 1e-9, name
-
-
-def test_some_curve_tells_that_halves_and_more_do_not_share_a_board() -> None:
-    sizes = np.array([0.6, 0.55, 0.51])
-    assert max(float(curve(sizes[:, None]).sum()) for _, curve in curves(sizes)) == pytest.approx(3.0)
-
-
-@given(sizes=st.lists(st.lists(st.floats(0.01, 0.7), min_size=1, max_size=2), max_size=8), boards=st.integers(1, 5))
-def test_packing_keeps_every_board_within_its_room_and_pieces_apart(sizes: list[list[float]], boards: int) -> None:
-    items = [[tuple((s,) for s in item)] for item in sizes]
-    found = pack(items, np.ones((boards, 1)))
-    if found is None:
-        return
-    loads = np.zeros(boards)
-    for item, (alternative, at) in zip(items, found, strict=True):
-        assert len(set(at)) == len(at) == len(item[alternative])
-        for (size,), b in zip(item[alternative], at, strict=True):
-            loads[b] += size
-    assert (loads <= 1 + 1e-8).all()
-
-
-def test_packing_tries_other_ways_to_cut_what_does_not_fit_whole() -> None:
-    whole, halves = ((0.6,),), ((0.3,), (0.3,))
-    assert pack([[whole]] * 3, np.ones((2, 1))) is None
-    found = pack([[whole, halves]] * 3, np.ones((2, 1)))
-    assert found is not None
-    assert sorted(number for number, _ in found) == [0, 0, 1]
-
-
 def net_of(problem: Problem) -> Network:
     choices = [options(problem, n) for n in problem.graph.nodes]
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
     return network(problem, tuple(tabulate(problem, c, known) for c in choices), jumps(problem, choices, known))
-
-
-def test_no_plan_fills_more_boards_than_it_enters_nor_more_of_one_than_there_is() -> None:
-    met = 0
-    for seed in range(6):
-        problem = Problem(chain(4, 2, 3), ring(seed, 4, 45.0), Alike(seed))
-        pooled = pooled_problem(problem)
-        assert pooled is not None
-        net, rng = net_of(pooled), np.random.default_rng(seed)
-        for share in pooled.shares:
-            entered, stretch = entry_limit(net, share), stretch_limit(net, share)
-            for _ in range(150):
-                path = tuple(int(rng.integers(len(t))) for t in net.tables)
-                if not evaluate(problem, net.assignment(path)).feasible:
-                    continue
-                met += 1
-                assert total(net, path, net.amounts(entered)) <= 1 + 1e-9
-                filled = 0.0
-                assert stretch.given is not None
-                assert stretch.carry is not None
-                for step, column, at in net.walk(path):
-                    place = (*(at[t] for t in step.own.inputs), column)
-                    filled = filled * stretch.carry[step.index][place] + stretch.given[step.index][column]
-                    assert filled <= 1 + 1e-9
-    assert met > 100
 
 
 def test_a_pool_of_many_boards_is_no_larger_than_that_of_a_few() -> None:

@@ -169,7 +169,7 @@ def network(problem: Problem, tables: tuple[Table, ...], over: tuple[tuple[Jump,
 
 def _most(net: Network, limit: Limit, largest: Floats) -> float:
     """At least what any plan takes of a limit; `largest` is what a column of each table and jump takes of each budget."""
-    plain = limit.budget is not None and limit.budget.curve is None and len(limit.budget.budgets) == 1
+    plain = limit.budget is not None and len(limit.budget.budgets) == 1
     most = limit.budget.taken(largest).tolist() if plain and limit.budget is not None else [
         float(a.max()) for a in net.amounts(limit)]
     beyond = [max(0.0, most[len(net.tables) + i] - sum(most[j.start:j.stop])) for i, j in enumerate(net.jumps)]

@@ -11,16 +11,16 @@ for every plan, as names only make it lower.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 
 import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
-from dovetail.partition.boards.fill_memory import Along, Emptied, Exchanged
+from dovetail.partition.boards.board_loads import BoardLoads
 from dovetail.partition.boards.labels import Labels, fewer, joined, undominated, without_same
-from dovetail.partition.boards.node_moves import renamed
+from dovetail.partition.boards.placement import renamed
 from dovetail.partition.boards.symmetry import Names, states_of
 from dovetail.partition.cuts import Network, Step
 from dovetail.partition.effort import sorting, spend, worked
@@ -34,30 +34,17 @@ HURRIED = 64
 
 LOAD_CELLS = 4
 """Cells that what a label takes of one board is worth where work is counted."""
-ALIKE = 0.5
-"""Part of the work of comparing labels that is left where large nodes alone count: many are the same then."""
-
-
-Seat = tuple[int, int]
-"""A stretch of a plan in which some board always holds a tensor, and a board's place along the ring from where that began."""
-Line = tuple[Assignment, Mapping[str, Seat]]
-"""A plan of a long ring, and where along it the boards that it names are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The best plan met (None: none below the cut-off), what it costs here, and a bound on every plan.
-
-    `assignment` names every board it needs, `pooled` has it in names of the pool.
-    """
+    """The best plan met, in names of the pool (None: none below the cut-off), what it costs here, and a bound on every plan."""
 
     assignment: Assignment | None
-    pooled: Assignment | None
     value: float
     bound: float
     complete: bool
     most: int
-    line: Line | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +70,11 @@ class _Moves:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A step of a plan: splits in the column's names, how labels before and behind call these, and which boards hold tensors."""
+    """A step of a plan: splits in the column's names, and how labels before and behind call these."""
 
     splits: Assignment
     order: int
     back: int
-    held: int
-    behind: int
-
-
-def from_on(loads: Sequence[Floats], large: float) -> list[Floats]:
-    """What columns take of boards, nothing where that is less than a part of one."""
-    return [np.where(own < large, 0.0, own) for own in loads] if large else list(loads)
 
 
 class Filling:
@@ -103,8 +83,7 @@ class Filling:
     `loads` has per table and jump what columns take of every board, of one resource after another.
     """
 
-    def __init__(self, fronts: Fronts, names: Names, loads: Sequence[Floats], many: bool, beside: int | None = None) -> None:
-        """Of many boards, so many are remembered on each side of a window (see `memory`); None: only those that hold tensors."""
+    def __init__(self, fronts: Fronts, names: Names, loads: Sequence[Floats], many: bool) -> None:
         self.fronts, self.names = fronts, names
         self.net: Network = fronts.net
         self.steps: dict[int, tuple[Ints, Ints, Ways, Ints, Ints, Ints]] = {}
@@ -113,27 +92,9 @@ class Filling:
         self.orders = np.array([[at[int(x)] for x in names.orders[o][boards]] for o in range(len(names.orders))])
         """For every order, whose load each board has afterwards."""
         resources = loads[0].shape[1] // len(boards)
-        self.many, self.memory = many, Exchanged(self.orders, resources)
-        if many:
-            self.memory = Emptied(self.orders, resources) if beside is None else Along(
-                self.orders, resources, names.kept[self.memory.undone], beside)
-        self.given, self.loads, self.width = loads, [self.memory.kept(own) for own in loads], self.memory.width
+        self.many, self.memory = many, BoardLoads(self.orders, resources, many)
+        self.loads, self.width = loads, self.memory.width
         self.holding, self.keys = dict[int, Ints](), dict[int, Ints]()
-        self.alike = 1.0
-        self.reach: list[Floats] = []
-        """What every state of each cut costs at least to reach, where more is known than fronts say."""
-        self.last, self.cutoff = list[Labels | None](), fronts.cutoff
-        """The labels of every cut in the last run, none before the first, and below what they were looked for."""
-
-    def remembering(self, beside: int, reach: list[Floats], large: float = 0.0) -> Filling:
-        """The same search with more boards remembered, where states cost so much at least to reach.
-
-        What nodes take of a board counts from a part of it on: with less to remember, the bound is no higher than with all.
-        """
-        found = Filling(self.fronts, self.names, from_on(self.given, large), self.many, beside)
-        found.steps, found.holding, found.keys = self.steps, self.holding, self.keys
-        found.reach, found.alike = reach, ALIKE if large else 1.0
-        return found
 
     def run(self, cutoff: float, most: int, deadline: float, steps: float | None = None) -> Filled:
         """All plans below the cut-off, as far as the number of labels and the time allow.
@@ -154,19 +115,16 @@ class Filling:
                 found[k] = labels = fewer(undominated(fewer(labels, COMPARED * room)), room)
             else:
                 found[k] = labels = labels.take(np.sort(np.argsort(labels.bound, kind="stable")[:room]))
-            spend("crowds", 1, self.alike * sorting(sum(map(len, parts))) * self.width)
+            spend("crowds", 1, sorting(sum(map(len, parts))) * self.width)
             largest = max(largest, len(labels))
         first = found[0]
         assert first is not None, "every cut has labels, if none"
-        self.last, self.cutoff = found, cutoff
         bound, plans = min(cutoff, float(first.bound.min(initial=np.inf))) if steps is None else 0.0, np.flatnonzero(first.real)
         if not len(plans):
-            return Filled(None, None, np.inf, bound, not len(first), largest)
+            return Filled(None, np.inf, bound, not len(first), largest)
         best = int(plans[first.cost[plans].argmin()])
-        value, memory = float(first.cost[best]), self.memory
-        named, plan = (self._assignment(found, best, anew) for anew in (self.many, False))
-        line = self._on_a_line(memory, found, best) if isinstance(memory, Along) else None
-        return Filled(named, plan, value, bound, bound >= value, largest, line)
+        value = float(first.cost[best])
+        return Filled(self._assignment(found, best), value, bound, bound >= value, largest)
 
     def _parts(self, step: Step, here: Reached, ahead: Labels | None, cutoff: float) -> list[Labels]:
         """Labels that a step makes of those behind it."""
@@ -182,14 +140,12 @@ class Filling:
             cost, used = moves.cost[number] + ahead.cost[label], moves.used[number] + ahead.used[label]
             # No plan through a label is below what none through the later one was.
             bound = np.maximum(cost + here.least(moves.row[number], 1 - used), ahead.bound[label])
-            if self.reach:
-                bound = np.maximum(bound, cost + self.reach[step.start][moves.row[number]])
             good = np.flatnonzero(bound <= allowed)
             number, label = number[good], label[good]
             load = self.memory.turned(ahead.load[label], moves.renamed[number]) + moves.load[number]
             fits = (load <= 1 + EPSILON).all(axis=1)
             good, number, label = good[fits], number[fits], label[fits]
-            load = self.memory.after(load[fits], moves.order[number], held[moves.row[number]])
+            load = self.memory.remembered(load[fits], held[moves.row[number]])
             found.append(Labels(moves.row[number], cost[good], used[good], load, bound[good], label,
                                 np.full(len(good), step.stop), step.first_column + moves.column[number], moves.order[number],
                                 moves.back[number], ahead.real[label]))
@@ -207,14 +163,12 @@ class Filling:
         good = np.flatnonzero((target >= 0) & (cost <= allowed))
         room = 1 - fewest[target[good]] - taken[every.column[good]]
         good = good[cost[good] + here.least(state[every.row[good]], room) <= allowed]
-        if self.reach:
-            good = good[cost[good] + self.reach[step.start][state[every.row[good]]] <= allowed]
         # Where several orders lead to the same state, the boards of what follows may be called by any of them.
         back, which = np.nonzero(called[:, end[good]] == beyond.keys[target[good]])
         way = good[which]
         column, own = every.column[way], order[every.row[way]]
-        turns = self.memory.turns(own, back, self.holds(step.stop, beyond)[target[way]])
-        load = self.memory.of_columns(self.loads[step.index][column], own)
+        turns = self.memory.then[self.memory.undone[back], own]
+        load = self.memory.turned(self.loads[step.index][column], own)
         spend("moves", 1, len(every.column) + LOAD_CELLS * len(way) * self.width)
         return self._without_twins(_Moves(state[every.row[way]], target[way], column, own, back, turns, load, every.cost[way],
                                           taken[column]))
@@ -223,8 +177,7 @@ class Filling:
         """Of moves that differ in cost alone, the cheapest."""
         if not len(moves.cost):
             return moves
-        apart = [moves.order] if self.memory.later else []
-        key = np.column_stack([moves.row, moves.target, moves.renamed, *apart, np.round(moves.used * 1e12),
+        key = np.column_stack([moves.row, moves.target, moves.renamed, np.round(moves.used * 1e12),
                                np.round(moves.load * 1e12)])
         order = np.lexsort((moves.cost, *key.T[::-1]))
         new = np.append(True, (key[order][1:] != key[order][:-1]).any(axis=1))
@@ -256,9 +209,9 @@ class Filling:
         at = np.where(beyond[at] == name, at, -1) if len(beyond) else np.full(len(name), -1)
         return called, at[end], end
 
-    def tidied(self, cut: int, here: Reached, labels: Labels, memory: Exchanged | None = None) -> Labels:
+    def tidied(self, cut: int, here: Reached, labels: Labels) -> Labels:
         """Labels with boards that are alike in their state in order of load."""
-        holds, memory = self.holds(cut, here), memory or self.memory
+        memory = self.memory
         stays = (self.called(cut, here) == here.keys).T
         # By the orders that leave a state as it is, as one number.
         kind = (stays @ (1 << np.arange(stays.shape[1])))[labels.of]
@@ -267,8 +220,8 @@ class Filling:
             orders = np.array([o for o in range(stays.shape[1]) if number >> o & 1])
             if len(orders) > 1:
                 rows = np.flatnonzero(kind == number)
-                own, held = load[rows], holds[labels.of[rows]]
-                arranged = np.stack([memory.arranged(own, np.full(len(rows), o), held) for o in orders.tolist()], axis=1)
+                own = load[rows]
+                arranged = np.stack([memory.turned(own, np.full(len(rows), o)) for o in orders.tolist()], axis=1)
                 best = (arranged @ weights).argmax(axis=1)
                 load[rows] = arranged[np.arange(len(rows)), best]
                 order[rows] = memory.then[order[rows], orders[best]]
@@ -289,42 +242,16 @@ class Filling:
             self.holding[cut] = self.names.held_in(self._live(cut), here.states)
         return self.holding[cut]
 
-    def _assignment(self, found: Sequence[Labels | None], at: int, anew: bool) -> Assignment:
-        """The plan of a label of the first cut, in names of the pool's boards.
-
-        With `anew`, a board that held nothing is another one when it is next used: its name then has a number behind it.
-        """
+    def _assignment(self, found: Sequence[Labels | None], at: int) -> Assignment:
+        """The plan of a label of the first cut, in names of the pool's boards."""
         boards, devices = self.names.boards, self.net.problem.devices
-        called, count = [devices[b] for b in boards], len(boards)
-        plan: dict[str, Split] = {}
+        called, plan = [devices[b] for b in boards], dict[str, Split]()
         for taken in self._followed(found, at):
-            if anew:
-                called = [name if taken.held >> b & 1 else f"{devices[boards[b]]}:{count + b}" for b, name in enumerate(called)]
-                count += len(boards)
             # Board b of the label was board order[b] in the names of its column.
             names = {devices[boards[int(x)]]: called[b] for b, x in enumerate(self.orders[taken.order])}
             plan |= {node: renamed(split, names) for node, split in taken.splits.items()}
             called = [names[devices[boards[int(b)]]] for b in self.orders[taken.back]]
         return plan
-
-    def _on_a_line(self, memory: Along, found: Sequence[Labels | None], at: int) -> Line:
-        """The plan with a name for every board of a long ring, and where on it each is; one forgotten has another name later."""
-        boards, devices = self.names.boards, self.net.problem.devices
-        plan, seats, known, stretch, view = dict[str, Split](), dict[str, Seat](), dict[int, str](), 0, (0, 0)
-        for taken in self._followed(found, at):
-            if not taken.held:  # from here on, boards may be anywhere
-                stretch, view, known = stretch + 1, (0, 0), {}
-            view = memory.from_column(taken.order, taken.held, view)
-            known = memory.still(known, view)
-            own = {devices[b]: view[1] - x if view[0] else view[1] + x for x, b in enumerate(boards)}
-            for coordinate in own.values():
-                if coordinate not in known:
-                    known[coordinate] = f"{devices[boards[0]]}:{len(seats)}"
-                    seats[known[coordinate]] = (stretch, coordinate)
-            plan |= {n: renamed(split, {d: known[c] for d, c in own.items()}) for n, split in taken.splits.items()}
-            view = memory.to_label(taken.back, taken.behind, view)
-            known = memory.still(known, view)
-        return plan, seats
 
     def _followed(self, found: Sequence[Labels | None], at: int) -> Iterator[_Taken]:
         """The steps of the plan that a label of the first cut stands for."""
@@ -334,10 +261,6 @@ class Filling:
             assert labels is not None, "the label's own cut has labels"
             column, stop, parent = int(labels.column[at]), int(labels.stop[at]), int(labels.parent[at])
             step = next(s for s in reversed(net.steps(k)) if s.first_column <= column)
-            ahead = found[stop]
-            assert ahead is not None, "labels lead to labels"
-            held, behind = (self.holds(cut, self.fronts.reached[cut])[own.of[i]] for cut, own, i in (
-                (k, labels, at), (stop, ahead, parent)))
             yield _Taken(step.own.assignment(net.problem, column - step.first_column), int(labels.order[at]),
-                         int(labels.back[at]), int(held), int(behind))
+                         int(labels.back[at]))
             k, at = stop, parent

@@ -10,11 +10,8 @@ of the pool bounds those of the board; and the pool of 24 FPGAs is no larger tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from math import inf
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from dovetail.hardware.shares import Floats
 from dovetail.platform.device import Device, Kind, Link, Platform
@@ -23,9 +20,6 @@ STAND_INS = 4
 """FPGAs that stand for all."""
 ROW = 2 * STAND_INS - 2
 """Boards of a ring from which on four neighbours are as far from each other as in a row."""
-
-Curve = Callable[[Floats], Floats]
-"""A function of parts of one board that packs: parts that fit on a board together keep a sum of at most one under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +44,20 @@ class Pool:
 class Share:
     """A limited resource: of one device, or of `count` equal ones together.
 
-    `budgets` are indices into `Problem.budgets`, `limit` is that of one device. With a `curve`, what pieces take of their
-    device is bent by it before it is added up.
+    `budgets` are indices into `Problem.budgets`, `limit` is that of one device.
     """
 
     name: str
     budgets: tuple[int, ...]
     limit: float
     count: int = 1
-    curve: Curve | None = field(default=None, compare=False)
 
     def taken(self, resources: Floats) -> Floats:
         """The fraction of all there is that columns take; `resources` are columns x budgets."""
-        if len(self.budgets) == 1 and self.curve is None:
+        if len(self.budgets) == 1:
             only: Floats = resources[:, self.budgets[0]] / self.limit
             return only if self.count == 1 else only / self.count
-        parts = resources[:, self.budgets] / self.limit
-        found: Floats = (parts if self.curve is None else self.curve(parts)).sum(axis=1) / self.count
+        found: Floats = (resources[:, self.budgets] / self.limit).sum(axis=1) / self.count
         return found
 
 
@@ -104,50 +95,3 @@ def nature(device: Device) -> tuple[object, ...]:
     """All that makes a device cost what it costs."""
     return (device.model, device.idle_power_w, device.busy_power_w, device.clock_hz, device.family, device.models, device.part,
             device.kernels, tuple(sorted(device.resources.items())), tuple(sorted(device.parameters.items())))
-
-
-SAFE = 1e-8
-"""Part of itself by which a piece is taken smaller before it is bent: limits have a slack, and curves have steps."""
-
-
-def curves(sizes: Floats) -> list[tuple[str, Curve]]:
-    """Curves that may tell parts of such sizes from parts that fit: dual feasible functions (Fekete and Schepers 2001; Carlier,
-    Clautiaux and Moukrim 2007), with steps where the sizes are.
-    """
-    found: list[tuple[str, Curve]] = [(f"1/{t + 1}", _floors(t)) for t in range(1, 13)]
-    small = np.unique(np.round(sizes[(sizes > 1e-3) & (sizes <= 0.5)], 6))
-    found += [(f"below {s:.3f}", _large(float(s) * (1 - 2 * SAFE))) for s in small]
-    for s in small:
-        found += [(f"1/{t + 1} below {s:.3f}", _after(_floors(t), _large(float(s) * (1 - 2 * SAFE)))) for t in (1, 2, 3, 5)]
-    every = np.unique(np.round(sizes[(sizes > 0.02) & (sizes < 1)], 6))
-    steps = sorted({float(np.nextafter(j / s * (1 + 2 * SAFE), inf)) for s in np.r_[every, 1 - every] for j in (1, 2, 3)
-                    if s > 0 and 2 <= j / s <= 40})
-    return found + [(f"steps of {1 / c:.4f}", _stairs(c)) for c in steps]
-
-
-def _floors(t: int) -> Curve:
-    """Whole multiples of 1/(t + 1), of which t make one unless the part is an exact multiple; here, multiples count as below."""
-    def curve(parts: Floats) -> Floats:
-        found: Floats = np.floor((t + 1) * parts * (1 - SAFE)) / t
-        return found
-    return curve
-
-
-def _large(least: float) -> Curve:
-    """Parts that leave less than `least` count as one, parts below it as nothing."""
-    def curve(parts: Floats) -> Floats:
-        x = parts * (1 - SAFE)
-        return np.where(x > 1 - least, np.maximum(x, 1.0), np.where(x >= least, x, 0.0))
-    return curve
-
-
-def _stairs(c: float) -> Curve:
-    """Steps of 1/c that are the same from below and from above."""
-    def curve(parts: Floats) -> Floats:
-        x, whole = parts * (1 - SAFE), np.floor(c)
-        return np.where(x > 0.5, 1 - np.floor(c * (1 - x)) / whole, np.where(x < 0.5, np.floor(c * x) / whole, 0.5))
-    return curve
-
-
-def _after(outer: Curve, inner: Curve) -> Curve:
-    return lambda parts: outer(np.minimum(inner(parts), 1.0))
