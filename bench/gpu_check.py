@@ -34,8 +34,8 @@ from dovetail.kernels.estimator import CANDIDATES, Config
 from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.lower import lower
 from dovetail.measure.cuda import apply_node
-from gpu_networks import KINDS
-from gpu_peers import FUNCTIONS
+from lib.gpu.networks import KINDS
+from lib.gpu.torch_network import FUNCTIONS
 from lib.zoo_graph import network
 
 LAUNCHES, ROUNDS = 8, 4

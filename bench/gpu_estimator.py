@@ -6,7 +6,7 @@ networks, the best one twice. Anywhere: `python bench/gpu_estimator.py --fit FIL
 package from such a file; `--judge FILE --json OUT` says how well estimates rank tiles: Spearman's correlation over
 everything measured, and for how many kernels the first choice, or the best of those that are timed anyway, is within 5 % of the
 fastest tile measured. Judge with a file not fitted, or fit to five sixths of the layers and judge with the others (`--hold-out
-FILE`, bench/gpu_held_out.py; `--divisions N` times, divided anew).
+FILE`, bench/lib/gpu/held_out.py; `--divisions N` times, divided anew).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def tiled(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, Call]:
 def counted(name: str, images: int, kind: str = FITTED_KIND) -> dict[str, tuple[Call, int]]:
     """The same with the number of places where it could."""
     if kind == "int8":
-        from gpu_networks import quantized
+        from lib.gpu.networks import quantized
         graph = quantized(name)[0]
     else:
         graph = network(name)
@@ -180,7 +180,7 @@ def by_kernel(paths: Sequence[Path]) -> dict[str, list[Placed]]:
 
 def fit_kernel(kernel: str, found: Sequence[Timed]) -> dict[str, Any]:
     """Costs of a kernel, with factors by tile sizes where there are tiles enough to fit them."""
-    from gpu_fit import TABLES, fitted, sampled
+    from lib.gpu.cost_fit import TABLES, fitted, sampled
     gpu = specification(FITTED_ON)
     return fitted(sampled(gpu, found), kernel) if kernel in TABLES else least_squares(found)
 
@@ -205,7 +205,7 @@ def least_squares(found: Sequence[Timed]) -> dict[str, Any]:
 
 def fit(paths: Sequence[Path], target: Path = COSTS) -> None:
     """Write costs, keeping those of kernels that no file times."""
-    from gpu_fit import written
+    from lib.gpu.cost_fit import written
     measured = json.loads(paths[0].read_text())
     found: dict[str, list[Timed]] = {k: [(c, t) for c, t, _ in own] for k, own in by_kernel(paths).items()}
     lines = [f'# Seconds each; by "python bench/gpu_estimator.py --fit FILE", {measured["gpu"]}, {measured["date"]}']
@@ -287,7 +287,7 @@ def main() -> None:
     if options.fit:
         fit(options.fit)
     if options.hold_out:
-        from gpu_held_out import hold_out
+        from lib.gpu.held_out import hold_out
         print(json.dumps(hold_out(options.hold_out, options.divisions), indent=1))
     if options.judge:
         found = judge(options.judge)

@@ -2,7 +2,7 @@
 
 `PYTHONPATH=src python bench/gpu_fcm.py --json FILE --seconds 1700 [--in-place 9] [--item "fp16 b64"] [--compile] [--list]`.
 Needs torch, triton, onnx and NumPy alone.
-Measures networks (bench/gpu_networks.py), pairs (bench/gpu_pairs.py), torch.compile, and tiles of networks the estimate was not
+Measures networks (bench/lib/gpu), pairs (bench/gpu_pairs.py), torch.compile, and tiles of networks the estimate was not
 fitted to (bench/gpu_estimator.py), and writes the file after every measurement. `session` in it says of every item when it
 was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
 it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done. `--compile`
@@ -49,9 +49,9 @@ from dovetail.gpu.tuning import IN_PLACE_S, candidates
 from dovetail.kernels.lower import lower
 from gpu_estimator import UNSEEN, judge, to_time
 from gpu_estimator import measure as measure_tiles
-from gpu_networks import KINDS, measure, measure_compiled, opened, prepare, quantized, save
 from gpu_pairs import NETWORK, calls_of, measure_pairs, pairs_of
-from gpu_timing import gpu_is_here
+from lib.gpu.networks import KINDS, measure, measure_compiled, opened, prepare, quantized, save
+from lib.gpu.timing import gpu_is_here
 from lib.zoo_graph import network
 
 PATIENCE = 4.0

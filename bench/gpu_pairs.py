@@ -1,7 +1,7 @@
 """Pairs of a depthwise and a pointwise layer of MobileNetV2: fused, our layers apart, and cuDNN's, each alone in a CUDA graph.
 
 `PYTHONPATH=src python bench/gpu_pairs.py --json FILE [--kind fp32 --kind fp16 ...] [--batch N]`, on a GPU with torch, triton,
-onnx and NumPy alone. Writes `pairs` into the file bench/gpu_networks.py writes: of every distinct pair `fused_us`, `apart_us`,
+onnx and NumPy alone. Writes `pairs` into the file bench/gpu_fcm.py writes: of every distinct pair `fused_us`, `apart_us`,
 `cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32). Additions that follow
 a pair are left out on both sides. The file is written after every pair; a second call continues it.
 """
@@ -31,8 +31,8 @@ from dovetail.kernels.lower import lower
 from dovetail.kernels.options import Lowered
 from dovetail.kernels.table import part_shapes
 from dovetail.measure.cuda import apply_node
-from gpu_networks import KINDS, opened, save
-from gpu_timing import captured, device, gpu_is_here, timed_us
+from lib.gpu.networks import KINDS, opened, save
+from lib.gpu.timing import captured, device, gpu_is_here, timed_us
 from lib.zoo_graph import network
 
 NETWORK = "mobilenet-v2"

@@ -15,7 +15,6 @@ import torch
 
 import gpu_estimator
 import gpu_fcm
-import gpu_networks
 import gpu_pairs
 import gpu_record
 from dovetail.errors import UnsupportedError
@@ -29,8 +28,9 @@ from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float
 from dovetail.platform.gpu_specification import specification
 from gpu_fcm import Item, items, sit
-from gpu_peers import TorchNetwork
 from lib import zoo_graph
+from lib.gpu import networks as gpu_networks
+from lib.gpu.torch_network import TorchNetwork
 from tests.kernels.networks import activated, inverted
 
 
@@ -89,7 +89,7 @@ def test_what_is_compiled_beforehand_is_what_measuring_launches(small: None, mon
                                                                  tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ("toy fp16 b1", "pairs fp32 b1", "tiles float16, unseen")
     every = [i for i in items("toy", (), (), (("toy", 1),)) if i.name in wanted]
-    before, launched = list[precompile.Job](), list[precompile.Job]()
+    before, launched = list[precompile.CompileJob](), list[precompile.CompileJob]()
     monkeypatch.setattr(gpu_fcm, "precompile", lambda jobs, done: before.extend(jobs))
     gpu_fcm.compiled(every, 60.0)
     assert "kernels" in capsys.readouterr().out

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.errors import ToolError
+from dovetail.ir.onnx.read import read_onnx
+from dovetail.numerics.tables import tabulate
 
 if TYPE_CHECKING:
     from dovetail.gpu.executor import Compiled
@@ -21,6 +23,4 @@ def compile(model: str | Path, kind: str = "float16", images: int = 1) -> Compil
     if missing := [name for name in ("torch", "triton") if find_spec(name) is None]:
         raise ToolError(f"GPU: {' and '.join(missing)} not found; install the extra \"gpu\" of dovetail (it needs Linux)")
     from dovetail.gpu.executor import compile_graph  # here, so that planning for GPUs needs no PyTorch
-    from dovetail.ir.onnx.read import read_onnx
-    from dovetail.numerics.tables import tabulate
     return compile_graph(tabulate(read_onnx(model).graph), kind, images)

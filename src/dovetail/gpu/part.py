@@ -21,7 +21,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.numerics.submodel import inexact_sums, stored_submodel
 
 
-class Runnable(Protocol):
+class RunnableNetwork(Protocol):
     """A compiled network."""
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
@@ -31,7 +31,7 @@ class Runnable(Protocol):
 class GpuPart:
     """A segment computed by Triton kernels, in the integers of the quantized graph."""
 
-    network: Runnable
+    network: RunnableNetwork
     backend: str = "cuda"
     note: str = ""
 
@@ -82,7 +82,7 @@ def _emulated(graph: Graph, reason: str) -> EmulatedGpuPart:
                                        "its time is the plan's estimate, not a measurement")
 
 
-def first_difference(graph: Graph, network: Runnable) -> str | None:
+def first_difference(graph: Graph, network: RunnableNetwork) -> str | None:
     """Where kernels and the integer reference disagree on a frame of noise: kernels are trusted on no GPU before that."""
     rng, frame = np.random.default_rng(0), {}
     for name in graph.inputs:

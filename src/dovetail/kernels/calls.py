@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import Item
 from dovetail.kernels.layout import TensorLayout
-from dovetail.kernels.moves import Move
+from dovetail.kernels.moves import MoveLaunch
 from dovetail.kernels.operands import Constants, Operands
 from dovetail.kernels.ranking import ranked
 from dovetail.kernels.shape import KernelShape
@@ -47,7 +47,7 @@ def call_of(gpu: Gpu, kind: str, part: Sequence[Item], shape: KernelShape) -> Ca
                   part[-1].output)
 
 
-def moved_call(gpu: Gpu, kind: str, node: str, move: Move, y: TensorLayout) -> Call:
+def moved_call(gpu: Gpu, kind: str, node: str, move: MoveLaunch, y: TensorLayout) -> Call:
     """The launch of a kernel that computes next to nothing."""
     return _keyed(gpu, kind, move.kernel, (node,), move.operands, move.constants, move.shape(kind, y), y)
 

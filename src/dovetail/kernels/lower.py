@@ -285,7 +285,7 @@ class Lowering:
         x, y, activation = self.places[node.inputs[0]], self._target(node.output), ACTIVATIONS[op.name]
         if not self._activate(node, y, LOOKED_UP if self.kind == "int8" else activation, None):
             if self.kind == "int8":
-                self._move(node, moves.Move("looked_up", (x, y), {}, y.pixels), y)
+                self._move(node, moves.MoveLaunch("looked_up", (x, y), {}, y.pixels), y)
             else:
                 self._choose(node, 0, x, y, np.arange(y.channels), activation)
 
@@ -319,7 +319,7 @@ class Lowering:
         if op.by_channel or not self._activate(node, y, LOOKED_UP, table):
             self._move(node, moves.looked_up(x, table, y, op.by_channel), y)
 
-    def _move(self, node: Node, move: moves.Move, y: TensorLayout) -> None:
+    def _move(self, node: Node, move: moves.MoveLaunch, y: TensorLayout) -> None:
         self.work.append(moved_call(self.gpu, self.kind, node.name, move, y))
         self.places[node.output] = y
 

@@ -58,7 +58,7 @@ def work(gpu: Gpu, c: Tiles, s: MovedShape) -> KernelWork:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Move:
+class MoveLaunch:
     """One launch: its kernel by name, what it is given, and the rows of channels its programs share out."""
 
     kernel: str
@@ -73,44 +73,45 @@ class Move:
 
 
 def pool(kind: str, x: TensorLayout, y: TensorLayout, window: Window, largest: bool, counts_pads: bool,
-         how: Change | None) -> Move:
+         how: Change | None) -> MoveLaunch:
     """The largest value of every window, or their mean; `how` None leaves values as they are stored."""
     constants = {**map_constants(x, y), "C": x.channels, **window_constants(window),
                  "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LARGEST": largest,
                  "PADS_COUNT": counts_pads, "LOWEST": (-128.0 if kind == "int8" else -inf) if largest else 0.0,
                  **change_constants(how or Change()), "SAME": how is None, "INTEGER": kind == "int8"}
-    return Move("pool", (x, y, x.images), constants, y.pixels)
+    return MoveLaunch("pool", (x, y, x.images), constants, y.pixels)
 
 
-def mean(kind: str, x: TensorLayout, y: TensorLayout, how: Change) -> Move:
+def mean(kind: str, x: TensorLayout, y: TensorLayout, how: Change) -> MoveLaunch:
     """The mean of all pixels of an image."""
     constants = {"PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, **mean_constants(how),
                  "INTEGER": kind == "int8"}
-    return Move("mean", (x, y), constants, x.images, by_image=True)
+    return MoveLaunch("mean", (x, y), constants, x.images, by_image=True)
 
 
-def add(kind: str, x: TensorLayout, other: TensorLayout, y: TensorLayout, total: Addition) -> Move:
+def add(kind: str, x: TensorLayout, other: TensorLayout, y: TensorLayout, total: Addition) -> MoveLaunch:
     """The sum of two tensors of one shape."""
     sums = {name: value for name, value in sum_constants(total, other).items() if name != "ADD"}
     constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8", **sums}
-    return Move("add", (x, other, y, y.pixels), constants, y.pixels)
+    return MoveLaunch("add", (x, other, y, y.pixels), constants, y.pixels)
 
 
-def chosen(kind: str, x: TensorLayout, y: TensorLayout, channels: Array, how: Change | None, activation: int = 0) -> Move:
+def chosen(kind: str, x: TensorLayout, y: TensorLayout, channels: Array, how: Change | None, activation: int = 0) -> MoveLaunch:
     """Some channels, in any order; `how` None leaves values as they are stored."""
     constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, **change_constants(how or Change()), "SAME": how is None,
                  "ACT": activation, "INTEGER": kind == "int8"}
-    return Move("chosen", (x, y, channels.astype(np.int32), x.pixels), constants, y.pixels)
+    return MoveLaunch("chosen", (x, y, channels.astype(np.int32), x.pixels), constants, y.pixels)
 
 
-def looked_up(x: TensorLayout, table: Array, y: TensorLayout, by_channel: bool) -> Move:
+def looked_up(x: TensorLayout, table: Array, y: TensorLayout, by_channel: bool) -> MoveLaunch:
     """What a table makes of every byte."""
     constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "BY_CHANNEL": by_channel}
-    return Move("looked_up", (x, table, y, x.pixels), constants, y.pixels)
+    return MoveLaunch("looked_up", (x, table, y, x.pixels), constants, y.pixels)
 
 
-def multiplied(kind: str, x: TensorLayout, other: TensorLayout, y: TensorLayout, gate: bool, how: Change, beside: Change) -> Move:
+def multiplied(kind: str, x: TensorLayout, other: TensorLayout, y: TensorLayout, gate: bool, how: Change,
+               beside: Change) -> MoveLaunch:
     """The product of two tensors of one shape, or with a gate: one value per image and channel."""
     constants = {"AREA": y.height * y.width, "C": y.channels, "XP": x.pitch, "OP": other.pitch, "YP": y.pitch,
                  "GATE": gate, **change_constants(how), "O_FROM": beside.source, "INTEGER": kind == "int8"}
-    return Move("multiplied", (x, other, y, y.pixels), constants, y.pixels)
+    return MoveLaunch("multiplied", (x, other, y, y.pixels), constants, y.pixels)

@@ -34,9 +34,9 @@ from dovetail.kernels.estimator import Config, seconds, tiles_of
 from dovetail.kernels.layout import ELEMENT, TensorLayout
 from dovetail.kernels.table import kernel_of, work_of
 from dovetail.platform.gpu_specification import Gpu
-from gpu_peers import TorchNetwork
 from gpu_record import mistaken
-from gpu_timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
+from lib.gpu.timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
+from lib.gpu.torch_network import TorchNetwork
 from lib.zoo_graph import network
 
 KINDS = {"fp16": "float16", "fp32": "float32", "tf32": "tf32", "int8": "int8"}
