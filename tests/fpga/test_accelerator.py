@@ -21,7 +21,7 @@ from dovetail.partition.accelerator.architecture import accelerator_of, judge
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.dedicated import Engines
 from dovetail.partition.accelerator.offers import NoBlocks
-from dovetail.partition.accelerator.search import Search
+from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Accelerator, Architecture
@@ -37,7 +37,7 @@ def accelerators(graph: Graph) -> list[Accelerator]:
     found = [judge(graph, device, kind, Goal.THROUGHPUT).accelerator for kind in kinds]
     blocks = Blocks(graph, fpga(0.15))
     for cut in (1, 5, 6):
-        found.append(accelerator_of(graph, Search(graph, fpga(0.15), (cut,), blocks).fastest(), Architecture.FIBHA))
+        found.append(accelerator_of(graph, AcceleratorSearch(graph, fpga(0.15), (cut,), blocks).fastest(), Architecture.FIBHA))
     return found
 
 
@@ -94,7 +94,7 @@ def test_the_port_to_memory_is_as_wide_as_asked_for(graph: Graph, tmp_path: Path
 @pytest.mark.parametrize("scale", [0.04, 0.05, 0.08, 0.2])
 def test_the_search_knows_how_fast_its_engines_and_the_words_between_them_are(graph: Graph, scale: float) -> None:
     device = fpga(scale)
-    found = Search(graph, device, (len(graph.nodes),), NoBlocks()).fastest()
+    found = AcceleratorSearch(graph, device, (len(graph.nodes),), NoBlocks()).fastest()
     made = accelerator_of(graph, found, Architecture.SESL)
     folds = {name: Fold(*sizes) for name, sizes in made.dedicated.items() if sizes is not None}
     network = make_network(graph, "paced", folds=folds, fused=made.fused)

@@ -30,7 +30,7 @@ from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.accelerator.architecture import accelerator_of
 from dovetail.partition.accelerator.blocks import Blocks
-from dovetail.partition.accelerator.search import Search
+from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.platform.accelerator import Architecture
 from dovetail.runtime.driver import Accelerator
 from tests.fpga.random_graphs import random_inputs
@@ -64,7 +64,7 @@ def case(graph: Graph, design: Design, memory_bits: int | None = None) -> Case:
 def hybrid() -> Case:
     """Dedicated engines in front, reusable ones behind, as `--architecture fibha` builds them."""
     graph = bottlenecks(11)
-    best = Search(graph, fpga(0.15), (5,), Blocks(graph, fpga(0.15))).fastest()
+    best = AcceleratorSearch(graph, fpga(0.15), (5,), Blocks(graph, fpga(0.15))).fastest()
     return case(graph, build_accelerator(graph, "hybrid", accelerator_of(graph, best, Architecture.FIBHA)))
 
 

@@ -12,8 +12,8 @@ from dovetail.partition.evaluate import evaluate
 from dovetail.partition.geometric.paper import (
     PaperLayer,
     PaperProblem,
-    Schedule,
     Tightening,
+    TighteningSchedule,
     communication_weight,
     step_norm,
     tighten,
@@ -61,8 +61,8 @@ def test_the_exact_solver_gives_the_whole_example_to_the_fpga() -> None:
     assert theirs.objective == pytest.approx((14 * FPGA_US + 2 * GPU_US) * 1e-6)
 
 
-@pytest.mark.parametrize("schedule", Schedule)
-def test_both_schedules_reach_every_sum_within_the_budget(schedule: Schedule) -> None:
+@pytest.mark.parametrize("schedule", TighteningSchedule)
+def test_both_schedules_reach_every_sum_within_the_budget(schedule: TighteningSchedule) -> None:
     layers = (layer("a", area=1.0), layer("b", 20.0, area=1.0))
     found = tighten(PaperProblem(layers, kappa=None), schedule)
     assert found.met == (True, True)
@@ -71,7 +71,7 @@ def test_both_schedules_reach_every_sum_within_the_budget(schedule: Schedule) ->
 
 def test_together_raises_all_weights_at_once_and_one_by_one_only_one() -> None:
     layers = (layer("a"), layer("b", 20.0))
-    together, one = (tighten(PaperProblem(layers, kappa=None), s, step=10.0) for s in Schedule)
+    together, one = (tighten(PaperProblem(layers, kappa=None), s, step=10.0) for s in TighteningSchedule)
     assert together.steps[0].alphas == (10.0, 10.0)
     assert one.steps[0].alphas == (10.0, 0.0)
     assert len(together.steps) < len(one.steps)
@@ -126,7 +126,7 @@ def test_a_program_without_an_answer_is_asked_again_or_an_even_division_repaired
         monkeypatch: pytest.MonkeyPatch, failing: int, said: str) -> None:
     asked = list[float | None]()
 
-    def unanswered(problem: PaperProblem, schedule: Schedule) -> Tightening:
+    def unanswered(problem: PaperProblem, schedule: TighteningSchedule) -> Tightening:
         asked.append(problem.floor)
         return Tightening((), (False,) * len(problem.layers)) if len(asked) <= failing else tighten(problem, schedule)
 

@@ -23,7 +23,7 @@ from dovetail.partition.accelerator.choice import Joint, least_fill, undominated
 from dovetail.partition.accelerator.cuts import cut_points, passing
 from dovetail.partition.accelerator.dedicated import engines_within
 from dovetail.partition.accelerator.offers import NoBlocks
-from dovetail.partition.accelerator.search import CLOSE, Search
+from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch
 from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal
 from dovetail.planning import Options, decide
@@ -139,7 +139,7 @@ def test_what_is_kept_undercuts_all_that_is_dropped(rows: list[tuple[int, int]])
     assert not any(np.all(table[a] <= table[b]) for a in kept for b in kept if a != b)
 
 
-def brute_force_interval(search: Search, paces: list[int]) -> float:
+def brute_force_interval(search: AcceleratorSearch, paces: list[int]) -> float:
     """The shortest interval by trying every engine of every layer and every configuration at every pace."""
     best = inf
     for cut in search.cuts:
@@ -165,7 +165,7 @@ def tiny() -> Graph:
 @pytest.mark.parametrize("scale", [0.05, 0.01, 0.006])
 def test_a_search_finds_what_trying_everything_finds(scale: float) -> None:
     graph, device = tiny(), fpga(scale)
-    search = Search(graph, device, cut_points(graph), Blocks(graph, device))
+    search = AcceleratorSearch(graph, device, cut_points(graph), Blocks(graph, device))
     best = brute_force_interval(search, [36, 43, 50, 60, 80, 110, 150, 220, 320, 500, 900])
     if best == inf:
         with pytest.raises(InfeasibleError, match="no accelerator of this kind fits"):
@@ -184,7 +184,7 @@ def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: p
     offered = {}
     for limits in ((0,), (0, 6000)):
         monkeypatch.setattr(hybrid_blocks, "MAP_BYTES", limits)
-        search = Search(graph, device, (0,), Blocks(graph, device))
+        search = AcceleratorSearch(graph, device, (0,), Blocks(graph, device))
         found, best = search.fastest(), brute_force_interval(search, [1])
         assert found.interval <= best * CLOSE
         assert found.bound <= best <= found.interval
@@ -203,7 +203,7 @@ def test_more_sizes_of_memories_never_give_a_slower_accelerator(scale: float, mo
     graph, device, before = bottlenecks(40), fpga(scale), inf
     for limits in ((0,), (0, 6000), (0, 3000, 6000)):
         monkeypatch.setattr(hybrid_blocks, "MAP_BYTES", limits)
-        found = Search(graph, device, cut_points(graph), Blocks(graph, device)).fastest()
+        found = AcceleratorSearch(graph, device, cut_points(graph), Blocks(graph, device)).fastest()
         assert found.interval <= before * CLOSE
         assert found.bound <= found.interval
         before = found.interval
@@ -212,11 +212,11 @@ def test_more_sizes_of_memories_never_give_a_slower_accelerator(scale: float, mo
 def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> None:
     device = fpga(0.2)
     blocks = Blocks(graph, device)
-    whole = Search(graph, device, cut_points(graph), blocks).quickest()
+    whole = AcceleratorSearch(graph, device, cut_points(graph), blocks).quickest()
     assert whole.bound <= whole.latency
     for cut in cut_points(graph):
         try:
-            alone = Search(graph, device, (cut,), blocks if cut < len(graph.nodes) else NoBlocks()).quickest()
+            alone = AcceleratorSearch(graph, device, (cut,), blocks if cut < len(graph.nodes) else NoBlocks()).quickest()
         except InfeasibleError:
             continue
         assert whole.latency <= alone.latency
@@ -235,7 +235,7 @@ def test_no_arrays_are_offered_where_nothing_is_left_to_compute() -> None:
 
 def test_arrays_alone_take_no_longer_than_their_block(graph: Graph) -> None:
     device = fpga(0.3)
-    found = Search(graph, device, (0,), Blocks(graph, device)).quickest()
+    found = AcceleratorSearch(graph, device, (0,), Blocks(graph, device)).quickest()
     assert found.block is not None
     assert (found.latency, found.folds) == (found.block.latency, {})
     assert found.interval == found.block.interval
@@ -243,7 +243,7 @@ def test_arrays_alone_take_no_longer_than_their_block(graph: Graph) -> None:
 
 def test_the_papers_heuristic_stops_when_single_frames_no_longer_get_faster(graph: Graph) -> None:
     device = fpga(0.2)
-    search = Search(graph, device, cut_points(graph), Blocks(graph, device))
+    search = AcceleratorSearch(graph, device, cut_points(graph), Blocks(graph, device))
     split = split_cnn(search)
     rising = [s.latency for s in split.steps if s.latency is not None]
     assert split.found.latency == min(rising)
@@ -253,7 +253,7 @@ def test_the_papers_heuristic_stops_when_single_frames_no_longer_get_faster(grap
 
 def test_an_inverted_residual_is_one_engine_where_that_needs_less(graph: Graph) -> None:
     device = fpga(0.04)
-    search = Search(graph, device, (len(graph.nodes),), NoBlocks())
+    search = AcceleratorSearch(graph, device, (len(graph.nodes),), NoBlocks())
     for pace in (300, 500, 1000, 3000):
         chosen = search.choose(len(graph.nodes), pace, ())
         alone = least_fill([search.engine(i, pace).needs for i in range(len(graph.nodes))], search.budget)

@@ -19,11 +19,12 @@ from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.arcs import used_by
 from dovetail.partition.interval.changes import TRIED
 from dovetail.partition.interval.fronts import fitting_bound
-from dovetail.partition.interval.solver import CROSSED_GAP, _Search
+from dovetail.partition.interval.solver import _Search
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tolerances import CLOSE
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual
@@ -126,7 +127,7 @@ def test_plans_put_together_are_as_good_as_every_mixture_of_their_columns(seed: 
     search.over(found, used_by(search.net, [search.path, other]), found.bound, inf)
     legal = [p for p in mixtures if (search.ledger.along(search.entries(p))[1] <= 1).all()]
     best = min(evaluate(problem, search.net.assignment(p)).interval_s for p in legal) if legal else inf
-    assert search.best <= best * (1 + CROSSED_GAP)
+    assert search.best <= best * (1 + CLOSE)
     assert search.best == pytest.approx(evaluate(problem, search.net.assignment(search.path)).interval_s, rel=1e-9)
 
 

@@ -38,11 +38,9 @@ def progress_bar() -> Iterator[Progress]:
 
         yield line
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-    with Bar(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True),
-             transient=True) as bar:
+    from rich import console, progress
+    with progress.Progress(progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.BarColumn(),
+                           progress.TimeElapsedColumn(), console=console.Console(stderr=True), transient=True) as bar:
         task = bar.add_task("start", total=None)
         yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
 

@@ -23,24 +23,34 @@ from dovetail.partition.plan import Piece, Split
 from dovetail.partition.problem import Problem, axes_of
 
 SHARES = (0.0, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 5 / 16, 3 / 8, 1 / 2)
+"""Shares of the smaller device at which long axes are cut; zero stands for one unit.
+
+Chosen: devices differ by factors, so shares do.
+"""
 FRACTIONS = tuple(sorted({*SHARES, *(1 - f for f in SHARES)}))
-"""Where long axes are cut; the ends mean one unit."""
+"""Where long axes are cut; the ends mean one unit. Chosen: `SHARES` from both ends."""
 COARSE = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
-"""The same for operators without weights."""
+"""The same for operators without weights. Chosen: such operators cost little anywhere."""
 SPARSE = (1 / 4, 1 / 2, 3 / 4)
-"""The same among many devices."""
+"""The same among many devices. Chosen: few, as pairs of devices are many."""
 MIDDLE = (1 / 8, 1 / 2, 7 / 8)
-"""Positions two of which bound the middle piece of a three-device split."""
+"""Positions two of which bound the middle piece of a three-device split. Chosen: few, as pairs of them count."""
 FEW_DEVICES = 3
-"""Up to so many devices, every pair and all three may share a node; among more, neighbours."""
+"""Up to so many devices, every pair and all three may share a node; among more, neighbours.
+
+Chosen: a processor, a GPU and an FPGA; two would lose plans, six keep them (bench/constants.py).
+"""
 MOST_PAIRS = 12
-"""Pairs of neighbours that may share a node; those near the host come first."""
+"""Pairs of neighbours that may share a node; those near the host come first. Chosen, not measured."""
 EVEN_AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS, Axis.ROWS)
 """Axes the balanced baseline divides, first legal one first; input channels would add a sum."""
 MOST_SHARES = 8
-"""Devices the balanced baseline divides a node among: more shares than that are for their transfers alone."""
+"""Devices the balanced baseline divides a node among:
+
+more shares than that are for their transfers alone. Chosen, not measured.
+"""
 WHOLE_RANK = 4
-"""Rank of whole placements, above that of any cut."""
+"""Rank of whole placements, above that of any cut. Chosen: one more than the highest `_rank`."""
 PARTNERS = Cache[tuple[str, ...], tuple[tuple[str, ...], ...]]()
 
 

@@ -27,7 +27,7 @@ from dovetail.partition.tolerances import ROUNDOFF, SETTLED
 from dovetail.values import dataclass
 
 COVERED = -1
-"""In a path, the mark of nodes that a jump before them has covered."""
+"""In a path, the mark of nodes that a jump before them has covered. Chosen: no column has this number."""
 
 
 @dataclass(frozen=True, slots=True)

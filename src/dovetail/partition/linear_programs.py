@@ -13,11 +13,12 @@ from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.effort import hurry, should_take, spend
 from dovetail.partition.tolerances import ROUNDING
 
-DEAREST = 1e4
-"""Prices stop growing at this multiple of what they are compared with."""
+DEAREST = 1e5
+"""Prices stop growing at this multiple of what they are compared with. Chosen, not measured."""
 
 
 MOST_PIVOTS = 200
+"""Pivots after which a program counts as cycling. Chosen, not measured."""
 
 
 class Corner:
@@ -109,7 +110,7 @@ def largest_mixture(mixed: Floats, slopes: Floats) -> tuple[float, Floats, Float
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class CheapestWalk:
     """The answer to `cheapest_walk`: the arcs taken (None: no answer), a bound on every walk, and whether it is final."""
 
     arcs: Ints | None
@@ -119,15 +120,15 @@ class Walk:
 
 
 MOST_BRANCHES = 1_000_000
-"""More than any program in whole numbers makes, for those without a limit."""
+"""More than any program in whole numbers makes, for those without a limit. Chosen, not measured."""
 CLOCK_STRUCK = 1
-"""How SciPy calls a program that the clock has ended."""
+"""How SciPy calls a program that the clock has ended. Source: `scipy.optimize.OptimizeResult.status`."""
 PATIENCE = 10.0
-"""Times as long as it should take that a program in whole numbers may."""
+"""Times as long as it should take that a program in whole numbers may. Chosen, not measured."""
 
 
 def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: Floats, tolerance: float, seconds: float,
-                  level: int = 0, slowdown: float = 1.0, least: float = 0.0) -> Walk:
+                  level: int = 0, slowdown: float = 1.0, least: float = 0.0) -> CheapestWalk:
     """The cheapest way from node 0 to the last node along arcs, with the sum of each column of `used` at most one.
 
     The sums of the first `level` columns are kept low instead: what counts is the largest of them and of the cost, which is known
@@ -141,7 +142,7 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
     count, more = len(costs), 1 if level else 0  # the last unknown is the largest of the sums
     branches = int(min(MOST_BRANCHES, (seconds - should_take("walks", 1, count)) / should_take("branches", 1, count)))
     if branches < 1:
-        return Walk(None, None, False)
+        return CheapestWalk(None, None, False)
     index, one = np.arange(count), np.ones(count)
     flow = csr_array((np.r_[one, -one], (np.r_[source, target], np.r_[index, index])), shape=(nodes, count + more))
     balance = np.zeros(nodes)
@@ -161,5 +162,5 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
     spend("branches", made, made * count)
     if found.status == CLOCK_STRUCK:
         hurry()
-    return Walk(None if found.x is None else np.flatnonzero(found.x[:count] > 0.5),
+    return CheapestWalk(None if found.x is None else np.flatnonzero(found.x[:count] > 0.5),
                 None if found.mip_dual_bound is None else float(found.mip_dual_bound), found.status == 0, found.status == 2)

@@ -25,15 +25,18 @@ from dovetail.progress import Progress, silent
 NEARER = 0.99 * CLOSE
 """Relative gap that a point is searched to. Chosen: so much below the one asked for that rounding does not decide."""
 TRIES = 2
-"""Searches for one point."""
+"""Searches for one point. Chosen, not measured."""
 POINT_LIMIT_S = 12.0
-"""Computing time one point may take."""
+"""Computing time one point may take. Chosen, not measured."""
 QUICK_S = 2.0
-"""Computing time in which most points are proven: the others are looked at once more, with all of theirs."""
+"""Computing time in which most points are proven:
+
+the others are looked at once more, with all of theirs. Chosen, not measured.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class FrontPoint:
     """The fastest plan found within limits on energy and area, and the latency no plan within them can beat.
 
     Areas are parts of the budget that is used most.
@@ -58,7 +61,7 @@ class Front:
 
     model: str
     platform: str
-    points: tuple[Point, ...]
+    points: tuple[FrontPoint, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -75,7 +78,7 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
     if areas < 1:
         raise UsageError(f"areas {areas}: at least the whole area is needed; ask for 1 or more")
     shared, model = budget == "shared", costs if costs is not None else DeviceCosts()
-    points, notes = list[Point](), list[str]()
+    points, notes = list[FrontPoint](), list[str]()
     for i in range(areas):
         part, begun = (i + 1) / areas, i * count
         board = platform if part == 1 else platform.with_area(part)
@@ -88,7 +91,7 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
 
 
 def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
-             progress: Progress, notes: list[str]) -> list[Point]:
+             progress: Progress, notes: list[str]) -> list[FrontPoint]:
     """The points within a part of the area, which the problem's budgets are; notes on those whose search was cut short."""
     def solved(problem: Problem, known: Known) -> tuple[tuple[Assignment, Evaluation], float]:
         with counted(point_limit_s) as meter:
@@ -105,7 +108,7 @@ def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
     thriftiest, _ = solved(replace(problem, goal=Goal.ENERGY), known)
     known = [*known, thriftiest]
     low, high = thriftiest[1].energy_j, fastest[1].energy_j
-    points: list[Point] = []
+    points: list[FrontPoint] = []
     for i in range(count):
         limit = low + (high - low) * i / (count - 1)
         if i == count - 1:
@@ -117,7 +120,8 @@ def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
             known = [*known, found]
         judged = found[1]
         used = max((judged.resources[d][r] / size for d, r, size in problem.budgets if size > 0), default=0.0)
-        points.append(Point(limit, part, judged.latency_s, judged.energy_j, part * used, min(least, judged.latency_s), found[0]))
+        points.append(FrontPoint(limit, part, judged.latency_s, judged.energy_j, part * used, min(least, judged.latency_s),
+                                 found[0]))
         progress("front", i + 1, count)
     return points
 
@@ -149,12 +153,12 @@ def _goal(problem: Problem, plans: Known) -> float:
     return min((problem.score(e.latency_s, e.energy_j) for _, e in plans), default=inf)
 
 
-def _undominated(points: list[Point]) -> tuple[Point, ...]:
+def _undominated(points: list[FrontPoint]) -> tuple[FrontPoint, ...]:
     """Points in order of their limits on area, then of energy, without those that another is at least as good as.
 
     Within one limit on area it does not count how much of it is used.
     """
-    kept: list[Point] = []
+    kept: list[FrontPoint] = []
     for point in sorted(points, key=lambda p: (p.area_limit, p.energy_j, p.latency_s)):
         if all(point.latency_s < other.latency_s for other in kept if other.energy_j <= point.energy_j):
             kept.append(point)

@@ -18,6 +18,7 @@ from dovetail.platform.device import Platform
 from dovetail.platform.load import platform_to_dict
 
 SCHEMA = 1
+"""Version of the document. Chosen: counts up when old readers would misread."""
 PIECE = {"device": str, "start": NATURAL, "stop": NATURAL}
 SPLIT = {"axis": Maybe(OneOf(tuple(map(str, Axis)))), "shares": [PIECE], "reducer?": Maybe(str)}
 NODE = {"node": str, "latency_s": float, "compute_s": float, "transfer_s": float, "energy_j": float, "transfer_bytes": int,

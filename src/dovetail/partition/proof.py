@@ -16,8 +16,11 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.tolerances import TOLERANCE
 
 SLACK = 10 * TOLERANCE
-"""Relative excess of a bound over a plan that is rounding: sums are taken in another order than the evaluator's, and a plan may
-exceed limits by `TOLERANCE`, of which prices on several limits make a few times as much."""
+"""Relative excess of a bound over a plan that is rounding:
+
+sums are taken in another order than the evaluator's, and a plan may exceed limits by `TOLERANCE`, of which prices on several
+limits make a few times as much. Chosen: ten times as much.
+"""
 
 
 def check_bound(source: str, bound: float, objective: float, slack: float = SLACK) -> None:

@@ -11,7 +11,7 @@ from dovetail.partition.problem import Problem
 from dovetail.platform.device import Device
 
 SHOWN = 4
-"""Kernels that a note names."""
+"""Kernels that a note names. Chosen: what fits a line."""
 
 
 @runtime_checkable

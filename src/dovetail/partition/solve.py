@@ -48,9 +48,12 @@ from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
 
 EXPLAINED_S = 3e-3
-"""Seconds of work that explanations and moved cuts take per node, at most: the search leaves them so much, as far as it can."""
+"""Seconds of work that explanations and moved cuts take per node, at most:
+
+the search leaves them so much, as far as it can. Chosen, not measured.
+"""
 TIMELY = 0.6
-"""Part of the time within which comparisons with plans in which nodes are elsewhere are begun."""
+"""Part of the time within which comparisons with plans in which nodes are elsewhere are begun. Chosen, not measured."""
 
 
 Solver = Callable[[Problem, Known, float, float], tuple[Answer, tuple[str, ...]]]

@@ -53,7 +53,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchEntry:
     """One search: `run` takes the state, a deadline and the gap at which it may end."""
 
     name: str
@@ -138,20 +138,20 @@ def eased(problem: Problem) -> Problem:
     return replace(problem, max_latency_s=None, max_energy_j=None) if problem.blocks else problem
 
 
-PROVING: tuple[Search, ...] = (
-    Search("frames one after another", _in_sequence, _as_latency,
+PROVING: tuple[SearchEntry, ...] = (
+    SearchEntry("frames one after another", _in_sequence, _as_latency,
            "what is proven of latency: where frames do not overlap, it is their interval"),
-    Search("any plan within the limits", _none_known, _fast,
+    SearchEntry("any plan within the limits", _none_known, _fast,
            "that there is none, if there is none; else nothing, the search for the interval begins with it"),
-    Search("fast plans of equal boards", lambda s: _interval_asked(s) and bool(s.known) and _equal_boards(s), _fast,
+    SearchEntry("fast plans of equal boards", lambda s: _interval_asked(s) and bool(s.known) and _equal_boards(s), _fast,
            "nothing: which nodes share a board is best known of fast plans", share=0.5, gap=1e-3),
-    Search("plans that keep the pace", _none_in_time, _in_time,
+    SearchEntry("plans that keep the pace", _none_in_time, _in_time,
            "nothing: the best plans without the limit on the interval, changed until they keep it"),
-    Search("equal boards as a pool", lambda s: not _interval_asked(s) and _equal_boards(s), _pool,
+    SearchEntry("equal boards as a pool", lambda s: not _interval_asked(s) and _equal_boards(s), _pool,
            "a bound over all plans that use few neighbouring boards at once (see `boards.relaxation`)"),
-    Search("every device by itself", lambda s: not _interval_asked(s), _by_device,
+    SearchEntry("every device by itself", lambda s: not _interval_asked(s), _by_device,
            "a bound over all plans of candidate splits, and with enough time the best of them"),
-    Search("shortest interval", _interval_asked, _interval,
+    SearchEntry("shortest interval", _interval_asked, _interval,
            "a bound on the interval over all plans of candidate splits"),
 )
 """Searches over the candidate splits, which have a bound."""
@@ -179,11 +179,11 @@ def _weighed(state: State, deadline: float, gap: float) -> State:
     return replace(state, known=[refine(problem, again, judged)])
 
 
-WEIGHED = Search("cuts weighed against each other", lambda s: _off_grid(s) and worth_finer(s.problem), _weighed,
+WEIGHED = SearchEntry("cuts weighed against each other", lambda s: _off_grid(s) and worth_finer(s.problem), _weighed,
                  "nothing: a better plan, cut between the candidates' positions", share=0.1, gap=1e-5)
 """Begun where the searches before took no longer than its share: searching anew takes about as long."""
-MOVING_CUTS: tuple[Search, ...] = (
-    Search("cuts moved one by one", _off_grid, _moved, "nothing: a better plan, cut between the candidates' positions"),
+MOVING_CUTS: tuple[SearchEntry, ...] = (
+    SearchEntry("cuts moved one by one", _off_grid, _moved, "nothing: a better plan, cut between the candidates' positions"),
     WEIGHED, WEIGHED, WEIGHED,
 )
 """Searches from the best plan on, in time of their own: each may take its share of the whole limit."""

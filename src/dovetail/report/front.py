@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.partition.pareto import Front, Point
+from dovetail.partition.pareto import Front, FrontPoint
 from dovetail.report import units
 from dovetail.report.markup import Markup, element
 
@@ -70,7 +70,7 @@ def _ticks(low: float, high: float, at: Scale, energy: bool) -> list[Markup]:
     return found
 
 
-def _point(point: Point, x: float, y: float, bound: float) -> Markup:
+def _point(point: FrontPoint, x: float, y: float, bound: float) -> Markup:
     within = f"{units.joules(point.limit_j)} and {units.percent(point.area_limit)} of the area"
     label = (f"{units.seconds(point.latency_s)}, {units.joules(point.energy_j)}, {units.percent(point.area)} of the area; no "
              f"plan within {within} is faster than {units.seconds(point.lower_bound_s)}")

@@ -28,7 +28,7 @@ from dovetail.partition.accelerator.architecture import judged, pinned, region_o
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.cuts import cut_points
 from dovetail.partition.accelerator.dedicated import multiplications_of
-from dovetail.partition.accelerator.search import Found, Search
+from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal, whole_on
 from dovetail.planning import Options, cut_out, make_plan
@@ -96,7 +96,7 @@ def figures(graph: Graph, board: Platform, kind: Architecture, blocks: Blocks) -
         "arrays": str(block.configuration) if block else None, "accelerator": to_entries(steady.accelerator)}
 
 
-def single_frame(search: Search, board: Platform, kind: Architecture) -> dict[str, Any]:
+def single_frame(search: AcceleratorSearch, board: Platform, kind: Architecture) -> dict[str, Any]:
     """One frame by itself on the accelerator that is best at that."""
     single = judged(search, kind, Goal.LATENCY)
     return {"batch1_ms": single.clocks / CLOCK_HZ * 1e3, "batch1_bound_ms": single.bound / CLOCK_HZ * 1e3,
@@ -115,7 +115,7 @@ def utilisation_of(graph: Graph, accelerator: Accelerator, clocks: float) -> dic
     return {"multipliers": multipliers, "utilisation": multiplications_of(graph, graph.nodes) / (clocks * multipliers)}
 
 
-def energy_j(found: Found, clocks: float, board: Platform) -> float:
+def energy_j(found: FoundAccelerator, clocks: float, board: Platform) -> float:
     """Energy of the whole board in so many clocks, a frame's weights moved once."""
     device = fpga_of(board)
     watts = power_w(found.needs, device) + sum(d.idle_power_w for d in board.devices)
@@ -133,7 +133,7 @@ def on_gpu(graph: Graph, board: str) -> dict[str, Any]:
 def heuristic(graph: Graph, device: Device, blocks: Blocks) -> dict[str, Any]:
     """SplitCNN as the paper describes it, beside the exact search."""
     try:
-        split = split_cnn(Search(graph, device, cut_points(graph), blocks))
+        split = split_cnn(AcceleratorSearch(graph, device, cut_points(graph), blocks))
     except DovetailError as reason:
         return {"fps_200mhz": None, "batch1_ms": None, "reason": str(reason)}
     return {"batch1_ms": split.found.latency / CLOCK_HZ * 1e3, "fps_200mhz": CLOCK_HZ / split.found.interval,

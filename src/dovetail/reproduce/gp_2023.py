@@ -15,7 +15,15 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
-from dovetail.partition.geometric.paper import KAPPA, PaperLayer, PaperProblem, Schedule, communication_weight, step_norm, tighten
+from dovetail.partition.geometric.paper import (
+    KAPPA,
+    PaperLayer,
+    PaperProblem,
+    TighteningSchedule,
+    communication_weight,
+    step_norm,
+    tighten,
+)
 from dovetail.partition.geometric.rounding import whole_units
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Mode
@@ -142,7 +150,7 @@ def _network(name: str, reading: FpgaTime, limited: bool, board: Platform) -> di
     found = tighten(PaperProblem(layers, shared_budget=False))
     rows = [_layer_row(x, s) for x, s in zip(layers, found.answer.shares, strict=True)]
     total = {k: sum(r["seconds"][k] for r in rows) for k in rows[0]["seconds"]}
-    schedules = {s.value: len(tighten(PaperProblem(layers[:3], shared_budget=False), s).steps) for s in Schedule}
+    schedules = {s.value: len(tighten(PaperProblem(layers[:3], shared_budget=False), s).steps) for s in TighteningSchedule}
     return {"network": name, "fpga": reading.value, "area_limited": limited, "layers": rows, "total_s": total,
             "programs": len(found.steps), "programs_of_first_three_layers": schedules, "sums_met": all(found.met),
             "gain_over_cpu": {k: [min(g), max(g)] for k in ("as_counted", "paid")

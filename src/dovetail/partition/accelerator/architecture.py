@@ -14,7 +14,7 @@ from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.cuts import cut_points
 from dovetail.partition.accelerator.dedicated import multiplications_of
 from dovetail.partition.accelerator.offers import NoBlocks
-from dovetail.partition.accelerator.search import Found, Search
+from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
 from dovetail.platform.accelerator import Accelerator, Architecture
@@ -27,7 +27,7 @@ CHOICES = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Archit
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class AcceleratedRegion:
     """Nodes [start, stop) of a graph that one FPGA takes over: one tensor enters, one leaves."""
 
     start: int
@@ -35,11 +35,11 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedAccelerator:
     """An accelerator with what it promises; `clocks` and `bound` are of the objective, interval or latency."""
 
     accelerator: Accelerator
-    found: Found
+    found: FoundAccelerator
     clocks: float
     bound: float
 
@@ -72,7 +72,7 @@ def reason_outside(graph: Graph, node: Node, device: Device, architecture: Archi
     return None if refused is None else f"{device.name}: {node.name} cannot run on reusable engines, {refused}"
 
 
-def region_of(graph: Graph, device: Device, architecture: Architecture | None = None) -> Region:
+def region_of(graph: Graph, device: Device, architecture: Architecture | None = None) -> AcceleratedRegion:
     """The run of nodes between cut points that the FPGA can compute, by engines of the kind, and that multiplies most.
 
     Raises:
@@ -80,7 +80,7 @@ def region_of(graph: Graph, device: Device, architecture: Architecture | None = 
     """
     reasons = [reason_outside(graph, node, device, architecture) for node in graph.nodes]
     able = [reason is None for reason in reasons]
-    cuts, best, most = cut_points(graph), Region(0, 0), 0
+    cuts, best, most = cut_points(graph), AcceleratedRegion(0, 0), 0
     for start in cuts:
         stop = start
         while stop < len(able) and able[stop]:
@@ -88,7 +88,7 @@ def region_of(graph: Graph, device: Device, architecture: Architecture | None = 
         stop = max((c for c in cuts if c <= stop), default=start)
         work = multiplications_of(graph, graph.nodes[start:stop])
         if work > most:
-            best, most = Region(start, stop), work
+            best, most = AcceleratedRegion(start, stop), work
     if best.stop <= best.start:
         first = next((f" ({reason})" for reason in reasons if reason is not None), "")
         raise UnsupportedError(f"graph {graph.name}: no run of layers with one tensor in and one out fits the FPGA{first}; "
@@ -96,7 +96,7 @@ def region_of(graph: Graph, device: Device, architecture: Architecture | None = 
     return best
 
 
-def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) -> Judged:
+def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) -> JudgedAccelerator:
     """The best accelerator of a kind for a whole graph (`region_of` cut out of a network), with its bound.
 
     Raises:
@@ -107,26 +107,26 @@ def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) 
     return judged(search_of(graph, device, architecture), architecture, goal)
 
 
-def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None) -> Search:
+def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None) -> AcceleratorSearch:
     """The search over all accelerators of a kind; `blocks` are arrays of this graph that were priced before, if any were."""
     count = len(graph.nodes)
     cuts = {Architecture.SESL: (count,), Architecture.DHM: (count,), Architecture.SEML: (0,),
             Architecture.MONOLITHIC: (0,)}.get(architecture, cut_points(graph))
     alone = architecture is Architecture.MONOLITHIC
     if architecture in (Architecture.SESL, Architecture.DHM):
-        return Search(graph, device, cuts, NoBlocks(), folds=architecture is not Architecture.DHM)
-    return Search(graph, device, cuts, Blocks(graph, device, True) if alone else blocks or Blocks(graph, device))
+        return AcceleratorSearch(graph, device, cuts, NoBlocks(), folds=architecture is not Architecture.DHM)
+    return AcceleratorSearch(graph, device, cuts, Blocks(graph, device, True) if alone else blocks or Blocks(graph, device))
 
 
-def judged(search: Search, architecture: Architecture, goal: Goal) -> Judged:
+def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal) -> JudgedAccelerator:
     """The best that a search finds, with its bound; what it priced for one goal it knows for the other."""
     found = search.fastest() if goal is Goal.THROUGHPUT else search.quickest()
     clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
     check_bound(f"the search for {architecture} accelerators", found.bound, clocks)
-    return Judged(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
+    return JudgedAccelerator(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
 
 
-def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal) -> Judged:
+def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal) -> JudgedAccelerator:
     """The best of several kinds; its bound holds for all of them."""
     found, reasons, blocks = [], [], Blocks(graph, device)
     for kind in choices:
@@ -137,10 +137,10 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
     if not found:
         raise InfeasibleError("; ".join(reasons))
     best = min(found, key=lambda j: j.clocks)
-    return Judged(best.accelerator, best.found, best.clocks, min(j.bound for j in found))
+    return JudgedAccelerator(best.accelerator, best.found, best.clocks, min(j.bound for j in found))
 
 
-def accelerator_of(graph: Graph, found: Found, architecture: Architecture) -> Accelerator:
+def accelerator_of(graph: Graph, found: FoundAccelerator, architecture: Architecture) -> Accelerator:
     """What a search found, as the platform stores it."""
     folds: dict[str, tuple[int, ...] | None] = {}
     for node in graph.nodes[:found.cut]:
@@ -151,6 +151,6 @@ def accelerator_of(graph: Graph, found: Found, architecture: Architecture) -> Ac
     return Accelerator(architecture, folds, reusable, arrays, max(1, int(found.pace)), found.fused)
 
 
-def pinned(graph: Graph, region: Region, device: str) -> dict[str, Split]:
+def pinned(graph: Graph, region: AcceleratedRegion, device: str) -> dict[str, Split]:
     """The region's nodes, each whole on the FPGA."""
     return {node.name: whole_on(device) for node in graph.nodes[region.start:region.stop]}

@@ -28,29 +28,36 @@ from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
 WIDTHS = (4, 8, 12, 16, 20, 24, 32, 48)
-"""Channels worked on at once that are tried."""
+"""Channels worked on at once that are tried. Chosen, not measured."""
 FILTER_WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
-"""Filters worked on at once, in words of as many channels."""
+"""Filters worked on at once, in words of as many channels. Chosen, not measured."""
 COUNTED_WIDTHS = (8, 16, 32, 48, 64, 128)
+"""Channels worked on at once that are tried where bits are counted. Chosen, not measured."""
 COUNTED_WORDS = (1, 2, 4, 8)
-"""The same where bits are counted."""
-WEIGHT_PLANES, INPUT_PLANES = (4,), (4, 8)
-"""Planes counted at once that are tried beside as many as codes have: more of them make plain layers of a network faster."""
+"""Filters worked on at once there, in words of as many channels. Chosen, not measured."""
+WEIGHT_PLANES = (4,)
+"""Planes of weights counted at once that are tried beside as many as codes have. Chosen, not measured."""
+INPUT_PLANES = (4, 8)
+"""The same of inputs: more of them make plain layers of a network faster. Chosen, not measured."""
 TAPS = (3, 5, 9)
-"""Taps of a depthwise window worked on at once."""
+"""Taps of a depthwise window worked on at once. Chosen: rows of windows of 3 and 5, and a whole window of 3."""
 MAP_BYTES = (0, 1 << 17, 1 << 18)
-"""Bytes that a memory of maps may have, 0 standing for all that there are: larger maps then lie in external memory.
+"""Bytes that a memory of maps may have, 0 standing for all that there are:
 
-Those are also offered with room for one frame of the input instead of two."""
+larger maps then lie in external memory. Those are also offered with room for one frame of the input instead of two. Chosen, not
+measured.
+"""
 SOFT_PARTS = (0, 1, 2, 3, 4)
-"""Quarters of the array's filters whose products are made in logic, where multipliers make one product."""
+"""Quarters of the array's filters whose products are made in logic, where multipliers make one product. Chosen: all quarters."""
 SHORT = 1 / 3
-"""Share of the device's memory blocks above which a block is also offered with less memory."""
+"""Share of the device's memory blocks above which a block is also offered with less memory. Chosen, not measured."""
 FAR_TOO_MUCH = 1e18
 """Of every resource, for what cannot be built."""
 MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
 PORT_BYTES = 16
+"""Bytes per clock of the port to external memory. Chosen: a port of 128 bits."""
 LATENCY_CLOCKS = 64
+"""Clocks until external memory answers. Chosen, not measured."""
 
 
 def memory_port(device: Device) -> tuple[int, int]:

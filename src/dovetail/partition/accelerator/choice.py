@@ -25,11 +25,11 @@ from dovetail.partition.proof import check_bound
 from dovetail.partition.tolerances import TOLERANCE, WHOLE_ERROR
 
 TRIED = 4096
-"""Combinations of divided items that are tried at most; beyond that, item after item."""
+"""Combinations of divided items that are tried at most; beyond that, item after item. Chosen, not measured."""
 NEVER = 1e9
 """The share of a resource that there is nothing of."""
 PROVEN = 2
-"""What `milp` answers where there is no solution."""
+"""What `milp` answers where there is no solution. Source: the `status` of `scipy.optimize.milp`."""
 MOST_NODES = 2000
 """Of branch and bound; what is not decided by then counts as not fitting, without proof."""
 

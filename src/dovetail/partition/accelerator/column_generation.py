@@ -20,11 +20,14 @@ from dovetail.partition.tolerances import PROGRAM_ERROR
 Places = NDArray[np.int64]
 
 OVERFULL = 1e4
-"""What a share of the budget beyond it counts, in clocks of a frame as parts of the most: no programme is without a solution."""
+"""What a share of the budget beyond it counts, in clocks of a frame as parts of the most:
+
+no programme is without a solution. Chosen: far above any frame's clocks, far below what doubles lose.
+"""
 JOINING = 3
-"""Options of a group that join at once."""
+"""Options of a group that join at once. Chosen, not measured."""
 MOST_ROUNDS = 200
-"""Of columns that join; the bound holds whenever it ends."""
+"""Of columns that join; the bound holds whenever it ends. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from dovetail.platform.device import Device
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LayerOptions:
     """Engines of a layer or of several at once, row by row: resources, and clocks before the first output, to the last, left."""
 
     members: tuple[int, ...]
@@ -43,9 +43,9 @@ class Options:
     until: Floats
     left: Floats
 
-    def beside(self, other: Options) -> Options:
+    def beside(self, other: LayerOptions) -> LayerOptions:
         """With the engines of another behind them."""
-        return Options(self.members, np.vstack([self.needs, other.needs]),
+        return LayerOptions(self.members, np.vstack([self.needs, other.needs]),
                        *(np.append(a, b) for a, b in ((self.before, other.before), (self.until, other.until),
                                                       (self.left, other.left))))
 
@@ -96,12 +96,12 @@ class FrameBounds:
 
     def __init__(self, graph: Graph, device: Device, names: tuple[str, ...], budget: Floats) -> None:
         self.graph, self.device, self.names, self.budget = graph, device, names, budget
-        self.priced: dict[tuple[object, ...], Options] = {}
+        self.priced: dict[tuple[object, ...], LayerOptions] = {}
         """Folds of layers and inverted residuals, by what they depend on: many are alike."""
         self.taken: dict[tuple[int, ...], Places] = {}
         """Engines, by the nodes that they stand for, of which fractions were the best at the cut before."""
 
-    def layer(self, index: int, direct: Floats | None, most: float) -> Options:
+    def layer(self, index: int, direct: Floats | None, most: float) -> LayerOptions:
         """Engines of a Conv or Gemm that take at most so many clocks; with folds only where `direct` leaves them open."""
         node = self.graph.nodes[index]
         shape, raster = shape_of(self.graph, node), self.raster(index)
@@ -133,12 +133,12 @@ class FrameBounds:
         pixels = shape.raster.outputs
         return [fold for fold in found if (pixels - 1) * Loops(channels, fold).clocks <= most]
 
-    def plain(self, index: int, needs: Floats) -> Options:
+    def plain(self, index: int, needs: Floats) -> LayerOptions:
         """The engine of a layer without weights."""
         raster = self.raster(index)
         return self.able((index,), [needs], [clocks_of(reach_of(raster), None, not raster.masks_suffice)])
 
-    def fused(self, block: Bottleneck, members: tuple[int, ...], most: float) -> Options:
+    def fused(self, block: Bottleneck, members: tuple[int, ...], most: float) -> LayerOptions:
         """An inverted residual as one engine, in every number of words and slices."""
         first, middle, last = (shape_of(self.graph, n) for n in block.layers)
         alike = first, middle, last, block.join is not None, most
@@ -163,11 +163,12 @@ class FrameBounds:
         self.priced[alike] = self.able(members, rows, found)
         return self.priced[alike]
 
-    def able(self, members: tuple[int, ...], rows: Sequence[Floats], clocks: Sequence[tuple[float, float, float]]) -> Options:
+    def able(self, members: tuple[int, ...], rows: Sequence[Floats],
+             clocks: Sequence[tuple[float, float, float]]) -> LayerOptions:
         """Those that fit the device by themselves."""
         needs, times = np.array(rows).reshape(-1, len(self.names)), np.array(clocks).reshape(-1, 3)
         fits = np.all(needs <= self.budget + 1e-9, axis=1)
-        return Options(members, needs[fits], *times[fits].T)
+        return LayerOptions(members, needs[fits], *times[fits].T)
 
     def path(self, cut: int) -> list[int]:
         """Layers from an input to the end of a cut, one behind the other, as many as possible."""
@@ -183,7 +184,7 @@ class FrameBounds:
             at = back[at]
         return found[::-1]
 
-    def least(self, cut: int, items: Sequence[Options], blocks: tuple[Floats, Floats, Floats] | None, most: float,
+    def least(self, cut: int, items: Sequence[LayerOptions], blocks: tuple[Floats, Floats, Floats] | None, most: float,
               enough: float) -> float:
         """The bound of a cut, or less that is `enough`; `most` or more where no fractions fit.
 

@@ -24,7 +24,7 @@ class BlockOption:
     offchip_bytes: float
 
 
-class Price(Protocol):
+class OfferPrice(Protocol):
     """What gives the whole price of a configuration."""
 
     def __call__(self, less_than: float = inf) -> BlockOption | None:
@@ -38,7 +38,7 @@ class Offer:
     clocks: float
     needs: tuple[float, ...]
     known: BlockOption | None
-    price: Price
+    price: OfferPrice
     kin: object
     """The same for all whose prices follow from one."""
     number: int = 0

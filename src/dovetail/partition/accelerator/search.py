@@ -38,7 +38,7 @@ from dovetail.partition.accelerator.dedicated import (
     fused_within,
     multiplications_of,
 )
-from dovetail.partition.accelerator.frame_bound import FrameBounds, Options
+from dovetail.partition.accelerator.frame_bound import FrameBounds, LayerOptions
 from dovetail.partition.accelerator.offers import BlockOption, Offers
 from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.tolerances import TOLERANCE
@@ -46,24 +46,34 @@ from dovetail.platform.device import Device
 
 MULTIPLIER = "dsp"
 CLOSE = 1.002
-"""Ratio of two intervals that need not be told apart."""
-FIRST_PACE, LONGER = 1 << 14, 1.5
-"""The interval that is tried first, and how much longer the next one is until one is reached: long ones have most choices."""
+"""Ratio of two intervals that need not be told apart. Chosen, not measured."""
+FIRST_PACE = 1 << 14
+"""Clocks of the interval that is tried first. Chosen, not measured."""
+LONGER = 1.5
+"""How much longer the next one is until one is reached: long ones have most choices. Chosen, not measured."""
 PRODUCTS_AT_ONCE = 4
-"""Products per multiplier block and clock with which an accelerator is faster than most: two in it, as many in logic."""
-MOST_WEIGHTS, ALIKE = 64, 0.02
-"""Weights of resources that are kept, and how far apart they are."""
+"""Products per multiplier block and clock with which an accelerator is faster than most:
+
+two in it, as many in logic. Chosen, not measured.
+"""
+MOST_WEIGHTS = 64
+"""Weights of resources that are kept. Chosen, not measured."""
+ALIKE = 0.02
+"""How far apart they are. Chosen, not measured."""
 SHORT_OF = 0.05
 """The weight from which a resource is named as one that is short."""
 MUCH = 4096
-"""Layers to be played from which on a cut is looked at behind the others."""
-NEAR, NARROW, STEADY = 1.005, 1.01, 0.98
-"""Ratio of a latency to what a range promises at which the search ends, of the ends of ranges that are not divided, and of a
-frame's clocks at a pace to those at a shorter one, at the least."""
+"""Layers to be played from which on a cut is looked at behind the others. Chosen, not measured."""
+NEAR = 1.005
+"""Ratio of a latency to what a range promises at which the search ends. Chosen, not measured."""
+NARROW = 1.01
+"""Ratio of the ends of ranges that are not divided. Chosen, not measured."""
+STEADY = 0.98
+"""Ratio of a frame's clocks at a pace to those at a shorter one, at the least. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundAccelerator:
     """An accelerator: `graph.nodes[:cut]` have engines of their own, folded as `folds` say, the others share `block`.
 
     The slowest engine takes `pace` clocks per frame; `interval` and `latency` are clocks, `bound` is what the objective cannot
@@ -82,7 +92,7 @@ class Found:
     """Depthwise nodes of inverted residuals that are one engine."""
 
 
-class Search:
+class AcceleratorSearch:
     """Engines and configurations of one graph on one device, remembered."""
 
     def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Offers, folds: bool = True) -> None:
@@ -101,7 +111,7 @@ class Search:
         self.lows: dict[tuple[int, int], Floats] = {}
         self.full: dict[int, int] = {}
         """By cut, the longest interval found at which not even fractions of engines fit."""
-        self._fastest: Found | None = None
+        self._fastest: FoundAccelerator | None = None
 
     def engine(self, index: int, pace: int) -> Engines:
         """Engines of a node at a pace."""
@@ -193,7 +203,7 @@ class Search:
             chosen = Chosen(inf, inf)
         return chosen, ()
 
-    def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> Found:
+    def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> FoundAccelerator:
         """An accelerator as it was chosen, but for engines between which words are slow; nothing is known yet of others."""
         block = options[chosen.places[cut]] if options else None
         fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
@@ -211,7 +221,7 @@ class Search:
         folds = {node.name: fold for node, fold in zip(self.graph.nodes, row.folds, strict=False) if fold is not None}
         latency = self._one_frame(cut, folds, tuple(f.block.depthwise.name for f, _ in fused), block, pace)
         needs = dict(zip(self.names, map(float, self.budget - spare), strict=True))
-        return Found(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
+        return FoundAccelerator(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
 
     def _one_frame(self, cut: int, folds: dict[str, Fold], fused: tuple[str, ...], block: BlockOption | None,
@@ -229,12 +239,12 @@ class Search:
             return float(arrives) + (block.latency if block else 0.0)
         return float(joined_latency(self.graph, behind, block.configuration, arrives))
 
-    def fastest(self) -> Found:
+    def fastest(self) -> FoundAccelerator:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
         found = self._known_fastest()
         return replace(found, bound=self.blocks.surely(self._interval_bound(found.interval)))
 
-    def _fastest_block(self) -> Found | None:
+    def _fastest_block(self) -> FoundAccelerator | None:
         """The configuration with the shortest interval where all nodes share arrays: all that may be faster are looked at."""
         best = None
         for offer in self.blocks.promising(0, self.room(0, 1)):
@@ -246,7 +256,7 @@ class Search:
                 best = option
         return None if best is None else self.made(0, 1, Chosen(0.0, 0.0, (0,)), (best,))
 
-    def _fastest_fitting(self) -> Found:
+    def _fastest_fitting(self) -> FoundAccelerator:
         low, high = self.span()
         if self.cuts == (0,):
             found = self._fastest_block()
@@ -270,7 +280,7 @@ class Search:
                 found = better
         return found
 
-    def _known_fastest(self) -> Found:
+    def _known_fastest(self) -> FoundAccelerator:
         if self._fastest is None:
             self._fastest = self._fastest_fitting()
         return self._fastest
@@ -284,7 +294,7 @@ class Search:
             most = max(most, float(np.prod(shape[2:], dtype=np.float64)) * max(weights, shape[1] if len(shape) > 1 else 1) * 2)
         return 0, int(most) * len(self.graph.nodes)
 
-    def _fitting(self, pace: int, first: int | None = None) -> Found | None:
+    def _fitting(self, pace: int, first: int | None = None) -> FoundAccelerator | None:
         """An accelerator of at most so many clocks between frames; cut `first` is looked at before all others.
 
         Cuts behind which many layers of many arrays would have to be played come last, those with fewer layers first.
@@ -325,7 +335,7 @@ class Search:
                 f"(all but {UNSURE:.0%}, by which the area model may be wrong); take a larger board or an "
                 "architecture with reusable engines")
 
-    def quickest(self) -> Found:
+    def quickest(self) -> FoundAccelerator:
         """The accelerator with the shortest latency of a single frame, with a bound on every other.
 
         Paces of a cut are halved, the most promising range first: at a pace a frame takes about as long as at the next shorter
@@ -356,7 +366,7 @@ class Search:
     def _frames_bound(self, bound: float, most: float) -> float:
         """What one frame takes at the least at any cut but that of arrays alone, or `bound` if that is less."""
         alone = {c: self.blocks.least_clocks(c, alone=True) if c < len(self.graph.nodes) else 0.0 for c in self.cuts if c}
-        items = dict[int, list[Options]]()
+        items = dict[int, list[LayerOptions]]()
         for cut in sorted(alone, key=lambda c: alone[c]):
             if alone[cut] < bound:
                 bound = min(bound, self._frame_bound(cut, most, bound, items))
@@ -366,7 +376,7 @@ class Search:
         """Clocks of a frame through dedicated engines of a pace, as far as is known."""
         return max(float(pace), STEADY * self.arrivals.get((cut, pace), 0.0)) if cut else 0.0
 
-    def _frame_bound(self, cut: int, most: float, enough: float, known: dict[int, list[Options]]) -> float:
+    def _frame_bound(self, cut: int, most: float, enough: float, known: dict[int, list[LayerOptions]]) -> float:
         """The same at one cut, as far as it is less than `enough`; `known` are engines by node."""
         blocks, frames, pace = None, self.frames, max(1, int(most))
         if cut < len(self.graph.nodes):
@@ -379,7 +389,7 @@ class Search:
         items = [item for i in range(cut) for item in known[i] if max(item.members) < cut]
         return min(most, frames.least(cut, items, blocks, most, enough))
 
-    def _engines_of_frame(self, index: int, pace: int, most: float) -> list[Options]:
+    def _engines_of_frame(self, index: int, pace: int, most: float) -> list[LayerOptions]:
         """All engines that a node may have in a frame of so many clocks, by itself or as the first of several."""
         node, engines = self.graph.nodes[index], self.engine(index, pace)
         found = [self.frames.fused(f.block, f.members, most) for f in self.together(len(self.graph.nodes), pace)
@@ -389,7 +399,7 @@ class Search:
             return [*found, self.frames.layer(index, direct, most if self.folds else 0.0)]
         return [*found, self.frames.plain(index, engines.needs.min(axis=0))] if len(engines.needs) else found
 
-    def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[Found | None, float]:
+    def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[FoundAccelerator | None, float]:
         """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
         room, best, least = self.room(cut, pace), cast("tuple[Chosen, BlockOption] | None", None), most
         if np.any(room.left < -TOLERANCE):

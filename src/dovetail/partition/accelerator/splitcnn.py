@@ -16,11 +16,11 @@ from dovetail.errors import InfeasibleError
 from dovetail.partition.accelerator.choice import Chosen, Room
 from dovetail.partition.accelerator.dedicated import multiplications_of
 from dovetail.partition.accelerator.offers import BlockOption
-from dovetail.partition.accelerator.search import MULTIPLIER, Found, Search, between
+from dovetail.partition.accelerator.search import MULTIPLIER, AcceleratorSearch, FoundAccelerator, between
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SplitStep:
     """One accelerator on the way: nodes with engines of their own, and clocks of a single frame; None where it does not fit."""
 
     cut: int
@@ -28,33 +28,33 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class LayerSplit:
     """What the heuristic ends with, and how it got there."""
 
-    found: Found
-    steps: tuple[Step, ...]
+    found: FoundAccelerator
+    steps: tuple[SplitStep, ...]
 
 
-def split_cnn(search: Search) -> Split:
+def split_cnn(search: AcceleratorSearch) -> LayerSplit:
     """The first accelerator whose single frames no further dedicated engine makes faster.
 
     Raises:
         InfeasibleError: reusable engines alone do not fit, so there is nothing to start from.
     """
-    best, steps = None, list[Step]()
+    best, steps = None, list[SplitStep]()
     for cut in search.cuts:
         found = _balanced(search, cut)
-        steps.append(Step(cut, None if found is None else found.latency))
+        steps.append(SplitStep(cut, None if found is None else found.latency))
         if best is not None and (found is None or found.latency >= best.latency):
             break
         best = found if found is not None else best
     if best is None:
         raise InfeasibleError(f"{search.device.name}: no block of reusable engines fits, so SplitCNN has no start; "
                               "take a larger board")
-    return Split(best, tuple(steps))
+    return LayerSplit(best, tuple(steps))
 
 
-def _balanced(search: Search, cut: int) -> Found | None:
+def _balanced(search: AcceleratorSearch, cut: int) -> FoundAccelerator | None:
     """Engines and arrays for one cut with multipliers in proportion to the work; None where that does not fit."""
     graph, multipliers = search.graph, float(search.device.resources.get(MULTIPLIER, 0.0))
     work = [multiplications_of(graph, [node]) for node in graph.nodes]
@@ -71,7 +71,7 @@ def _balanced(search: Search, cut: int) -> Found | None:
     return found if fits else None
 
 
-def _largest(search: Search, cut: int, multipliers: float) -> BlockOption | None:
+def _largest(search: AcceleratorSearch, cut: int, multipliers: float) -> BlockOption | None:
     """The arrays of at most so many multipliers that finish a frame first, of those that fit the device by themselves."""
     best: BlockOption | None = None
     place = search.names.index(MULTIPLIER)
@@ -88,13 +88,13 @@ def _largest(search: Search, cut: int, multipliers: float) -> BlockOption | None
     return best
 
 
-def _fewest(search: Search, cut: int, pace: int) -> list[int]:
+def _fewest(search: AcceleratorSearch, cut: int, pace: int) -> list[int]:
     """For every dedicated layer the engine with the fewest multipliers at a pace."""
     place = search.names.index(MULTIPLIER)
     return [int(search.engine(i, pace).needs[:, place].argmin()) for i in range(cut)]
 
 
-def _pace(search: Search, cut: int, multipliers: float) -> int | None:
+def _pace(search: AcceleratorSearch, cut: int, multipliers: float) -> int | None:
     """The fastest pace at which dedicated layers need no more multipliers; None if there is none."""
     place = search.names.index(MULTIPLIER)
 

@@ -20,11 +20,11 @@ from dovetail.ir import Conv, Gemm, Graph, Reshape
 from dovetail.partition.accelerator.dedicated import Engines
 
 ROUNDS = 3
-"""How often all slow words are looked at again after folds were exchanged."""
+"""How often all slow words are looked at again after folds were exchanged. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class WordLink:
     """A stream between two nodes by number, the first of them None for the graph's input, and its map."""
 
     source: int | None
@@ -33,7 +33,7 @@ class Link:
     pixels: int
 
 
-def links_of(graph: Graph) -> tuple[Link, ...]:
+def links_of(graph: Graph) -> tuple[WordLink, ...]:
     """All streams that nodes read; reshapes are wiring."""
     made = {node.output: i for i, node in enumerate(graph.nodes)}
     found = []
@@ -43,7 +43,7 @@ def links_of(graph: Graph) -> tuple[Link, ...]:
             source = made.get(tensor)
             while source is not None and isinstance(graph.nodes[source].op, Reshape):
                 source = made.get(graph.nodes[source].inputs[0])
-            found.append(Link(source, target, channels, height * width))
+            found.append(WordLink(source, target, channels, height * width))
     return tuple(found)
 
 
@@ -62,7 +62,7 @@ class Words:
 
     def __init__(self, graph: Graph) -> None:
         self.links = links_of(graph)
-        self.into: dict[int, list[Link]] = {}
+        self.into: dict[int, list[WordLink]] = {}
         for link in self.links:
             self.into.setdefault(link.target, []).append(link)
         self.channels = {i: shape_of(graph, n).channels for i, n in enumerate(graph.nodes) if isinstance(n.op, Conv | Gemm)}

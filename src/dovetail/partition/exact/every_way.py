@@ -23,7 +23,11 @@ from dovetail.partition.tables.costs import Table
 from dovetail.partition.tables.lazy import Later
 
 ONE_BY_ONE = 4
-"""Blocks up to which each is looked at by itself: that its nodes are whole where it runs at once makes the bound closer."""
+"""Blocks up to which each is looked at by itself:
+
+that its nodes are whole where it runs at once makes the bound closer. Chosen: any value from 2 to 8 gives the same plans
+(bench/constants.py).
+"""
 
 
 def bound_every_way(problem: Problem, best: Point | None, deadline: float) -> float:

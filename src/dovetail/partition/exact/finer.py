@@ -17,9 +17,15 @@ from dovetail.partition.problem import Problem, axes_of
 from dovetail.partition.tables.quotes import capable
 
 STEPS = (1, 2, 4, 8, 16, 32, 64)
-"""Units by which the cuts of a plan are offered to move, up to a sixteenth of their axis."""
+"""Units by which the cuts of a plan are offered to move, up to a sixteenth of their axis.
+
+Chosen: powers of two; half or double of each gives the same plans (bench/constants.py).
+"""
 FEW = (1, 2, 3, 4, 6, 8, 12)
-"""Units that a device of limited area is offered of an axis."""
+"""Units that a device of limited area is offered of an axis.
+
+Chosen: half or double of each gives the same plans (bench/constants.py).
+"""
 FILTERS = (Axis.OUTPUT_CHANNELS, Axis.GROUPS)
 
 

@@ -21,13 +21,14 @@ from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.boards.symmetry import Names, called, states_of
 from dovetail.partition.cuts import COVERED, Network, Step, completions, onward, priced_costs
 from dovetail.partition.effort import sorting, spend, worked
+from dovetail.partition.exact.labels import FAN
 from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 
 EPSILON, SLACK = TOLERANCE, ROUNDING
 CHUNK = 400_000
-"""Labels made at once."""
+"""Labels made at once. Chosen: some megabytes; half or double gives the same plans (bench/constants.py)."""
 APART = 8.0
-"""More than anything takes of a limit: keeps states apart in one sorted array."""
+"""More than anything takes of a limit: keeps states apart in one sorted array. Chosen: any value from 2 on does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +288,6 @@ def numbered(keys: Ints, count: int) -> tuple[Ints, Ints]:
     return np.flatnonzero(there), (np.cumsum(there) - 1)[keys]
 
 
-FAN = (0.5, 1.6, 4.0)
-"""Multiples of the best price under which labels are bounded too."""
 
 
 def _front(parts: Sequence[Part], sizes: tuple[int, ...]) -> Reached:

@@ -8,16 +8,21 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.partition.effort import worked
-from dovetail.partition.linear_programs import Corner, largest_minimum
+from dovetail.partition.linear_programs import DEAREST, Corner, largest_minimum
 from dovetail.partition.tolerances import SETTLED, TOLERANCE
 from dovetail.values import dataclass
 
-DEAREST = 1e5
-"""Prices stop growing at this multiple of a plan's cost: only limits that cannot be met at all ask for more."""
+ROUNDS = 80
+"""Rounds of a search for prices or weights at most. Chosen: they converge long before, or not at all."""
 LEAST_ROUNDS = 24
-"""Rounds of the price search that are made whatever the time: they are cheap, and without prices a bound says little."""
-NEAR, WIDER = 0.05, 8.0
-"""Fraction of a good price within which a better one is sought first, and by how much more where it lies outside."""
+"""Rounds of the price search that are made whatever the time:
+
+they are cheap, and without prices a bound says little. Chosen, not measured.
+"""
+NEAR = 0.05
+"""Fraction of a good price within which a better one is sought first. Chosen, not measured."""
+WIDER = 8.0
+"""By how much more where it lies outside. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Reply:
 
 
 def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float, deadline: float,
-                   start: Floats | None = None, rounds: int = 60, settled: float = SETTLED) -> tuple[Floats, float]:
+                   start: Floats | None = None, rounds: int = ROUNDS, settled: float = SETTLED) -> tuple[Floats, float]:
     """Prices with the largest bound, by cutting planes (Kelley 1960): each plan met bounds the dual from above.
 
     With a `start`, a single price is first sought near it. The search ends where `settled` is all there is left to gain.

@@ -23,15 +23,9 @@ from dovetail.partition.tolerances import CLOSE, ROUGH, ROUNDING, SETTLED
 WIDER = 2.0
 """How much wider the next cut-off is. Chosen: the usual factor of a search by doubling."""
 FIRST_WIDENING = 1.6e-3
-"""The cut-off tried first: in most networks its labels are few."""
-SHARP = 6.4e-3
-"""Widest cut-off at which labels are compared exactly: beyond it they are too many in all but small networks."""
-BLUR = 2e-3
-"""What a wider search may lose in all, as a fraction of the bound."""
-BLURRED = 0.5
-"""Part of a tolerance that a search may lose by comparing labels in steps, and part by which plans must be better."""
+"""The cut-off tried first: in most networks its labels are few. Chosen, not measured."""
 MAX_LINES = 40
-"""Weighted solves spent on one energy-delay product."""
+"""Weighted solves spent on one energy-delay product. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
         return _Weighted(path, value, min(bound, best), prices)
     active = frozenset(name for name, p in prices.items() if p > 0)
     while max_labels > 0 and best - bound > max(SETTLED, tolerance) * abs(bound):
-        found = _closed(net, weights, priced, active, best * (1 - BLURRED * tolerance), deadline, max_labels, tolerance)
+        found = _closed(net, weights, priced, active, best * (1 - tolerance / 2), deadline, max_labels, tolerance)
         check_bound("the search with labels", found.bound, value)
         bound = max(bound, min(found.bound, best))
         missed = frozenset() if found.path is None else _missed(net, found.path)
@@ -128,7 +122,7 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
     loose = replace(alone, prices=np.r_[alone.prices, np.zeros(len(every) - 1)])
     first = replace(_search(replace(net, limits=every), weights, loose, frozenset(x.name for x in every), best, halfway(deadline),
                             max_labels, by_first=True), bound=bound, complete=False)
-    if narrow or min(best, first.value) - bound <= max(BLURRED * tolerance, ROUGH) * abs(bound):
+    if narrow or min(best, first.value) - bound <= max(tolerance / 2, ROUGH) * abs(bound):
         return first
     best = min(best, first.value)
     # Below a cut-off so close to the bound labels are few, and quicker than a program of steps.
@@ -136,7 +130,7 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
     first = replace(found if found.value < first.value else first, bound=max(bound, found.bound), complete=found.complete)
     if first.complete:
         return first
-    stepped = solve_steps(net, weights, priced, best, deadline - worked(), max(BLURRED * tolerance, ROUGH))
+    stepped = solve_steps(net, weights, priced, best, deadline - worked(), max(tolerance / 2, ROUGH))
     if stepped is not None and stepped.complete:
         return replace(stepped if stepped.value < first.value else first, bound=max(stepped.bound, first.bound))
     return first
@@ -167,7 +161,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS
     if (found.complete and (found.path is not None or first >= best)) or (narrow and found.path is not None):
         return replace(found, bound=least)
-    blur = BLURRED * tolerance if tolerance > 0 else BLUR
+    blur = max(tolerance, CLOSE) / 2  # what a wider search may lose in all, as a fraction of the bound
     search.fan_out()
     # From below, the least cut-off at which there is a plan keeps the fewest labels.
     widening = FIRST_WIDENING if found.complete else FIRST_WIDENING / WIDER**4
@@ -176,7 +170,7 @@ def _search(net: Network, weights: tuple[float, float], priced: Priced, active: 
         widening *= WIDER
         widening = inf if widening > 1 else widening if found.complete else widening * WIDER ** len(active)
         cutoff = min(best, priced.bound + widening * abs(priced.bound))
-        sharp = widening <= SHARP or narrow or (found.complete and found.most <= FEW_LABELS)
+        sharp = widening <= WIDER**2 * FIRST_WIDENING or narrow or (found.complete and found.most <= FEW_LABELS)
         found = search.run(cutoff, max_labels, deadline, 0.0 if sharp else blur * abs(priced.bound) / len(net.tables))
         least = max(least, found.bound)
         if found.path is not None or cutoff >= best or worked() > deadline or not (found.complete or narrow):

@@ -169,7 +169,7 @@ def greedy(problem: Problem) -> Assignment | None:
 
 
 FEW_COLUMNS = 8
-"""Columns that are sooner judged one by one than together."""
+"""Columns that are sooner judged one by one than together. Chosen, not measured."""
 
 
 def _fastest(problem: Problem, own: Options, room: Flags, known: Mapping[str, Held], places: Mapping[str, Place],
@@ -242,7 +242,7 @@ def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
 
 
 IDLE = 2
-"""Idle boards among equal ones that a node is offered."""
+"""Idle boards among equal ones that a node is offered. Chosen, not measured."""
 
 
 def _least_busy(problem: Problem) -> Assignment | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dovetail.partition.boards.relaxation import STAND_INS
 from dovetail.partition.candidates import FEW_DEVICES, partners
 from dovetail.partition.columns import Options
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.explain.reasons_per_node import shown
-from dovetail.partition.parallel.block_steps import MOST_COLUMNS, NEAREST, left_out
+from dovetail.partition.parallel.block_steps import MOST_COLUMNS, left_out
 from dovetail.partition.plan import FEWER, Goal
 from dovetail.partition.problem import Problem
 from dovetail.words import counted
@@ -32,8 +33,8 @@ def bound_note(problem: Problem, left: list[Options], kept: list[Options]) -> st
 def _branches(problem: Problem) -> str:
     """Over which ways to run branches at once the bound holds, where there are any."""
     # Of boards one by one, a relaxation covers what was not looked at (see `every_way`); of a pool none does.
-    few = sum(min(len(problem.devices), NEAREST)**len(b.arms) > MOST_COLUMNS for b in problem.blocks) if problem.pool else 0
-    where = "any devices" if len(problem.devices) <= NEAREST else f"the {NEAREST} devices nearest to the host"
+    few = sum(min(len(problem.devices), STAND_INS)**len(b.arms) > MOST_COLUMNS for b in problem.blocks) if problem.pool else 0
+    where = "any devices" if len(problem.devices) <= STAND_INS else f"the {STAND_INS} devices nearest to the host"
     fewer = f" (at {few} of {counted(len(problem.blocks), 'fork')} only arms on two devices, or one arm apart)" if few else ""
     return f"; branches at once on {where}{fewer}" if problem.blocks and problem.goal is not Goal.THROUGHPUT else ""
 

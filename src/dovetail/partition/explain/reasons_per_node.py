@@ -9,12 +9,12 @@ from dovetail.ir import Node
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, reevaluate
 from dovetail.partition.explain.infeasibility import obstacle, quantity
 from dovetail.partition.explain.runners_up import RunnerUp
-from dovetail.partition.explain.thrift import MANY_DEVICES
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TWINS, Problem, price_pieces
 from dovetail.partition.shared_kernels import shared_kernels
+from dovetail.partition.tables.transfers import wide
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.words import counted
@@ -100,7 +100,7 @@ def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], 
 
 def _around(problem: Problem, assignment: Assignment, node: Node) -> list[str]:
     """Devices that a node is compared on: of many equal ones those it and its neighbours are on, and the first."""
-    equal = set(problem.memo.of(TWINS)) if len(problem.devices) > MANY_DEVICES else set()
+    equal = set(problem.memo.of(TWINS)) if not wide(problem) else set()
     makers = [p for t in node.inputs if (p := problem.graph.producer(t)) is not None]
     near = {d for n in (node, *makers, *problem.graph.consumers(node.output)) for d in assignment[n.name].devices}
     return [d for d in problem.devices if d not in equal or d in near]

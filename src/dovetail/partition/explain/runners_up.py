@@ -39,19 +39,27 @@ from dovetail.partition.tables.costs import tabulate_all
 from dovetail.partition.tolerances import TOLERANCE
 
 NEAR = 250
-"""Columns of all nodes, besides whole placements and the plan's own, that other plans are made of."""
+"""Columns of all nodes, besides whole placements and the plan's own, that other plans are made of. Chosen, not measured."""
 FEW = (4, 2, 0)
-"""The same per node in large graphs, and in wide ones."""
+"""The same per node in large graphs, and in wide ones. Chosen, not measured."""
 WORK = 3000
-"""Nodes looked at closely times nodes of the graph: of large graphs the dearest."""
+"""Nodes looked at closely times nodes of the graph: of large graphs the dearest. Chosen, not measured."""
 LEAST = 16
-"""Nodes that are looked at closely in any graph."""
-MANY, CHEAPEST = 200, 16
-"""Nodes of a large graph, and the columns of each that are looked at in one."""
+"""Nodes that are looked at closely in any graph. Chosen, not measured."""
+MANY = 30_000
+"""Columns of all nodes from which on only the cheapest of each are looked at. Chosen, not measured."""
+CHEAPEST = 16
+"""How many these are. Chosen, not measured."""
 TRIED = 2
-"""Columns of a node that are tried under each price; of nodes that are not looked at closely one, under the best prices."""
+"""Columns of a node that are tried under each price; of nodes that are not looked at closely one, under the best prices.
+
+Chosen, not measured.
+"""
 PARTS = (0.0, 0.5, 1.0)
-"""Parts of the limits' best prices under which plans are looked for: at full prices plans can be thriftier than they need be."""
+"""Parts of the limits' best prices under which plans are looked for:
+
+at full prices plans can be thriftier than they need be. Chosen, not measured.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class RunnerUp:
 def rivals_of(problem: Problem, assignment: Assignment) -> list[Options]:
     """The columns that other plans may be made of: all of them, in large graphs the cheapest by themselves and the whole ones."""
     choices = [options(problem, n) for n in problem.graph.nodes]
-    if len(choices) <= MANY:
+    if sum(map(len, choices)) <= MANY:
         return choices
     found = []
     for own in choices:
@@ -175,7 +183,10 @@ def _costs(problem: Problem, net: Network, judged: Evaluation, deadline: float) 
 
 
 SHARP = 16
-"""Power of what each thing is busy with, relative to the busiest, that weighs it when an interval is explained."""
+"""Power of what each thing is busy with, relative to the busiest, that weighs it when an interval is explained.
+
+Chosen, not measured.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,18 @@ from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.transfers import wide
 from dovetail.partition.tolerances import TOLERANCE
 
 RATE = 5.0
-"""Each part of the objective given up must buy back at least this many parts of the budgets."""
+"""Each part of the objective given up must buy back at least this many parts of the budgets.
+
+Chosen: what is given up is small beside what is saved.
+"""
 MIN_SAVING = 1e-6
-"""Share of a budget below which a change saves nothing worth naming."""
+"""Share of a budget below which a change saves nothing worth naming. Chosen, not measured."""
 
 
-MANY_DEVICES = 5
-"""Devices beyond which a node looks around only where its neighbours are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _whole_placements(problem: Problem, node: Node, chosen: Assignment) -> list[
     if node.name in problem.fixed:
         return []
     near = {d for n in _neighbours(problem, node.name) for d in chosen[n.name].devices}
-    many = len(problem.devices) > MANY_DEVICES
+    many = not wide(problem)
     spend("splits", 1, len(options(problem, node)))
     return [s for s in options(problem, node).splits if s.axis is None
             and not (many and s.devices[0] not in near and problem.platform.device(s.devices[0]).resources)]

@@ -23,9 +23,12 @@ from dovetail.partition.geometric.posynomials import GeometricProgram, Monomial,
 
 EXTRA = "pip install 'dovetail[gp]'"
 EXCESS = 30.0
-"""What exceeding a cap by all of it costs, in objectives."""
+"""What exceeding a cap by all of it costs, in objectives. Chosen, not measured."""
 ABSENT = 1e-12
-"""What a penalty of zero becomes, as a part of the objective: logarithms need it positive."""
+"""What a penalty of zero becomes, as a part of the objective:
+
+logarithms need it positive. Chosen: as far below the objective as rounding.
+"""
 
 
 @dataclass(frozen=True, slots=True)

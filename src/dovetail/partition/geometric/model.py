@@ -20,7 +20,7 @@ from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem, piece_regions, price_pieces
 
 FIXED_POWER = 0.25
-"""Power of a producer's share that stands for whether anything has to be fetched from there at all."""
+"""Power of a producer's share that stands for whether anything has to be fetched from there at all. Chosen, not measured."""
 
 Weights = tuple[float, float]
 """Worth of a second and of a joule in the objective."""

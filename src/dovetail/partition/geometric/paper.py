@@ -26,11 +26,11 @@ from dovetail.partition.geometric.posynomials import GeometricProgram, Posynomia
 KAPPA = 100
 """The paper's exponent in S(x) = x ** (2 kappa); it calls it k, as it does the kernel's side."""
 TIGHT = 1e-3
-"""How far below one the sum of a layer's shares may stay when its weight stops growing."""
+"""How far below one the sum of a layer's shares may stay when its weight stops growing. Chosen, not measured."""
 STEPS = 60
-"""Steps in which a weight grows to a layer's cost when evenly divided, which is more than it ever needs."""
+"""Steps in which a weight grows to a layer's cost when evenly divided, which is more than it ever needs. Chosen, not measured."""
 MOST_STEPS = 400
-"""Steps after which tightening gives up on a layer."""
+"""Steps after which tightening gives up on a layer. Chosen, not measured."""
 
 ROUNDS = 5
 """Times every layer gets its turn: a weight that grows later can take resources from sums that were met before."""
@@ -39,7 +39,7 @@ Terms = tuple[tuple[float, float], ...]
 """Cost of a share x as (coefficient, exponent) of x."""
 
 
-class Schedule(StrEnum):
+class TighteningSchedule(StrEnum):
     """How the weights grow (Sec. 5.2): all together, each stopping on its own, or one layer after another."""
 
     TOGETHER = "together"
@@ -77,7 +77,7 @@ class PaperProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TighteningStep:
     """One solved program: the weights, every layer's shares in the order of its devices, and the cost without penalty."""
 
     alphas: tuple[float, ...]
@@ -93,11 +93,11 @@ class Step:
 class Tightening:
     """All steps; the last is the answer. `met` says of every layer whether its sum was reached."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TighteningStep, ...]
     met: tuple[bool, ...]
 
     @property
-    def answer(self) -> Step:
+    def answer(self) -> TighteningStep:
         return self.steps[-1]
 
 
@@ -111,7 +111,8 @@ def step_norm(kappa: int) -> float:
     return float((4 * kappa + 1) ** -0.5)
 
 
-def tighten(problem: PaperProblem, schedule: Schedule = Schedule.TOGETHER, step: float | None = None) -> Tightening:
+def tighten(problem: PaperProblem, schedule: TighteningSchedule = TighteningSchedule.TOGETHER,
+            step: float | None = None) -> Tightening:
     """Raise the weights until the shares of every layer sum to one.
 
     `step` is added to a weight at a time; by default it follows the layer's own cost. Layers that no weight brings to one
@@ -123,7 +124,7 @@ def tighten(problem: PaperProblem, schedule: Schedule = Schedule.TOGETHER, step:
     solver = LogProgram(program, centre, penalised=True)
     rises = np.array([step if step is not None else _balanced_cost(x) / STEPS for x in problem.layers])
     alphas = np.zeros(len(problem.layers))
-    steps: list[Step] = []
+    steps: list[TighteningStep] = []
     met = np.zeros(len(problem.layers), dtype=np.bool_)
 
     def solve_once() -> bool:
@@ -131,11 +132,12 @@ def tighten(problem: PaperProblem, schedule: Schedule = Schedule.TOGETHER, step:
         if found is None:
             return False
         shares = tuple(tuple(found.shares[a:b].tolist()) for a, b in pairwise(offsets))
-        steps.append(Step(tuple(alphas.tolist()), shares, found.objective))
+        steps.append(TighteningStep(tuple(alphas.tolist()), shares, found.objective))
         met[:] = [sum(s) >= 1 - TIGHT for s in shares]
         return True
 
-    turns = [np.ones(len(alphas), dtype=np.bool_)] if schedule is Schedule.TOGETHER else list(np.eye(len(alphas), dtype=np.bool_))
+    turns = [np.ones(len(alphas), dtype=np.bool_)] if schedule is TighteningSchedule.TOGETHER else list(np.eye(len(alphas),
+                                                                                                               dtype=np.bool_))
     for turn in turns * ROUNDS:
         for _ in range(MOST_STEPS):
             growing = turn & ~met

@@ -10,7 +10,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.partition.geometric.paper import KAPPA, PaperLayer, PaperProblem, Schedule, Terms, Tightening, program_of, tighten
+from dovetail.partition.geometric.paper import (
+    KAPPA,
+    PaperLayer,
+    PaperProblem,
+    Terms,
+    Tightening,
+    TighteningSchedule,
+    program_of,
+    tighten,
+)
 from dovetail.partition.geometric.posynomials import Divisible, divisible, smallest_share
 from dovetail.partition.geometric.rounding import complete, fit_budgets, split_of
 from dovetail.partition.plan import Assignment, Goal
@@ -18,7 +27,7 @@ from dovetail.partition.problem import Problem
 from dovetail.words import counted
 
 SMALLER = 0.1
-"""By how much smaller shares may be where the first program has no answer."""
+"""By how much smaller shares may be where the first program has no answer. Chosen, not measured."""
 
 
 def paper_problem(problem: Problem, parts: tuple[Divisible, ...], constant_power: bool = False,
@@ -60,7 +69,7 @@ def _times(terms: Terms, factor: float) -> Terms:
     return tuple((c * factor, e) for c, e in terms)
 
 
-def solve_paper(problem: Problem, schedule: Schedule = Schedule.TOGETHER, constant_power: bool = False,
+def solve_paper(problem: Problem, schedule: TighteningSchedule = TighteningSchedule.TOGETHER, constant_power: bool = False,
                 kappa: int | None = KAPPA) -> tuple[Tightening | None, Assignment | None]:
     """The tightening (None where nothing can be divided) and its answer in whole filters, repaired to the budgets.
 
@@ -78,7 +87,7 @@ def solve_paper(problem: Problem, schedule: Schedule = Schedule.TOGETHER, consta
     return found, complete(problem, parts, fit_budgets(problem, parts, splits))
 
 
-def gp_paper(problem: Problem, deadline: float, schedule: Schedule = Schedule.TOGETHER,
+def gp_paper(problem: Problem, deadline: float, schedule: TighteningSchedule = TighteningSchedule.TOGETHER,
              constant_power: bool = False) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
     """The plan of the paper's method, by default with all weights growing together, and what to know about it."""
     found, assignment = solve_paper(problem, schedule, constant_power)
@@ -94,7 +103,7 @@ def gp_paper(problem: Problem, deadline: float, schedule: Schedule = Schedule.TO
 
 def gp_paper_one_by_one(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
     """The same with the weights of one layer growing after another's."""
-    return gp_paper(problem, deadline, Schedule.ONE_BY_ONE)
+    return gp_paper(problem, deadline, TighteningSchedule.ONE_BY_ONE)
 
 
 def gp_paper_constant_power(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:

@@ -23,7 +23,7 @@ EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 VANISHING = EXPONENTS[1:]
 """The same for resources, which a device that gets next to nothing must not use: no program can leave a device out."""
 FLOORS = (1e-4, 1e-5, 1e-6, 1e-8)
-"""Smallest shares; what stays near them is dropped when shares become units."""
+"""Smallest shares; what stays near them is dropped when shares become units. Chosen, not measured."""
 SAMPLES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0)
 """Shares at which a device's costs are asked for a fit."""
 

@@ -19,19 +19,22 @@ from dovetail.partition.problem import Problem, price, price_pieces
 from dovetail.partition.tolerances import CLOSE, TOLERANCE
 
 CRUMB = 0.02
-"""Shares below this are given to the other devices: they cost a launch and a transfer each and save next to nothing."""
+"""Shares below this are given to the other devices:
+
+they cost a launch and a transfer each and save next to nothing. Chosen, not measured.
+"""
 WIDTH = 4
-"""Beginnings kept while the nodes between divided ones are placed."""
+"""Beginnings kept while the nodes between divided ones are placed. Chosen, not measured."""
 SHIFT = 1 / 16
-"""Part of an axis that a repair moves from one device to another at a time."""
+"""Part of an axis that a repair moves from one device to another at a time. Chosen, not measured."""
 PASSES = 4
-"""Rounds over all nodes in which changes are tried."""
+"""Rounds over all nodes in which changes are tried. Chosen, not measured."""
 NUDGE = 1e-2
-"""What all busy times together count beside the interval between frames."""
+"""What all busy times together count beside the interval between frames. Chosen, not measured."""
 HOPELESS = 0.15
-"""How much worse than before a run may make a plan on its way to a better one."""
+"""How much worse than before a run may make a plan on its way to a better one. Chosen, not measured."""
 LONGEST_RUN = 16
-"""Neighbours that are moved together at most."""
+"""Neighbours that are moved together at most. Chosen, not measured."""
 
 Shares = Mapping[str, Mapping[str, float]]
 """Node to device to share."""

@@ -28,13 +28,13 @@ from dovetail.partition.tolerances import CLOSE
 from dovetail.words import counted
 
 ROUNDS = 8
-"""Re-centred programs per set of devices."""
+"""Re-centred programs per set of devices. Chosen, not measured."""
 PROGRAMS = 0.4
-"""Part of the time in which programs may be begun; the rest is for changes to their rounded answers."""
+"""Part of the time in which programs may be begun; the rest is for changes to their rounded answers. Chosen, not measured."""
 POLISHED = 3
-"""Rounded plans in which changes are tried."""
+"""Rounded plans in which changes are tried. Chosen, not measured."""
 TIGHTENED = 3
-"""Programs with tighter caps that are tried where a rounded plan misses a limit on latency or energy."""
+"""Programs with tighter caps that are tried where a rounded plan misses a limit on latency or energy. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,17 @@ from dovetail.partition.interval.weights import Ledger
 from dovetail.partition.tolerances import TOLERANCE
 
 NUDGE = 1e-2
-"""What all busy times count beside the interval where single columns change."""
-TRIED, BESIDE = 16, 5
-"""Columns per node that are tried in pairs, and those that are tried together with a consumer's."""
+"""What all busy times count beside the interval where single columns change. Chosen, not measured."""
+TRIED = 16
+"""Columns per node that are tried in pairs. Chosen, not measured."""
+BESIDE = 5
+"""Columns of a node that are tried together with a consumer's. Chosen, not measured."""
 MOST = 1_000
-"""Changes of which all pairs are looked at."""
+"""Changes of which all pairs are looked at. Chosen, not measured."""
 JUDGED = 6
-"""Pairs that are judged."""
+"""Pairs that are judged. Chosen, not measured."""
 CHUNK = 32
-"""Changes that are paired with all others at once."""
+"""Changes that are paired with all others at once. Chosen, not measured."""
 
 Path = tuple[int, ...]
 

@@ -20,11 +20,14 @@ from dovetail.partition.tolerances import ROUNDOFF
 from dovetail.values import dataclass
 
 REACHED = 60_000
-"""Labels of one cut beyond which fronts are given up."""
+"""Labels of one cut beyond which fronts are given up. Chosen, not measured."""
 DEARER = (0.0, 5e-4, 1e-3, 2e-3, 4e-3)
-"""How much more than the least plans may cost that are told as well, as they take less area."""
+"""How much more than the least plans may cost that are told as well, as they take less area. Chosen, not measured."""
 TOO_DEAR = 2.0
-"""What a column that no plan below the ceiling has costs instead, as a multiple of the ceiling."""
+"""What a column that no plan below the ceiling has costs instead, as a multiple of the ceiling.
+
+Chosen: anything above one does.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dovetail.partition.columns import Held, inputs_held
 from dovetail.partition.exact.elimination import Ranking
 from dovetail.partition.exact.tree import Tree, cheapest, marginals
 from dovetail.partition.interval.tables import busy_table, shared_names
-from dovetail.partition.interval.weights import Ledger, Reply, best_weights, even_weights
+from dovetail.partition.interval.weights import Ledger, WeightedReply, best_weights, even_weights
 from dovetail.partition.problem import Problem
 
 
@@ -25,7 +25,7 @@ def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float)
     ledger = Ledger(shared_names(problem), tree.tables,
                     [busy_table(problem, t.options, known, t.inputs) for t in tree.tables], binding)
 
-    def answer(weights: Floats, prices: Floats) -> Reply:
+    def answer(weights: Floats, prices: Floats) -> WeightedReply:
         return ledger.reply(weights, prices, [entry for _, entry in cheapest(tree, ledger.costs(weights, prices))])
 
     found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline,

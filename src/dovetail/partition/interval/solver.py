@@ -28,7 +28,7 @@ from dovetail.partition.interval.fronts import fitting_bound
 from dovetail.partition.interval.ranking import rank_interval
 from dovetail.partition.interval.tables import busy_table, shared_names, untimed
 from dovetail.partition.interval.views import Within
-from dovetail.partition.interval.weights import Cut, Ledger, Reply, Weighed, best_weights, even_weights
+from dovetail.partition.interval.weights import Cut, Ledger, Weighed, WeightedReply, best_weights, even_weights
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound
@@ -36,14 +36,19 @@ from dovetail.partition.tables.costs import tabulate_all
 from dovetail.partition.tolerances import CLOSE, ROUNDING, TOLERANCE
 
 WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
-"""Cut-offs above the bound below which plans are searched for in turn: a tight one keeps few labels."""
+"""Cut-offs above the bound below which plans are searched for in turn:
+
+a tight one keeps few labels. Chosen: doubled each time.
+"""
 POLISHED = 6
-"""Plans met in the search for weights in which single columns change."""
+"""Plans met in the search for weights in which single columns change. Chosen, not measured."""
 CEILINGS = (3e-3, 7e-3, 0.012)
-"""How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many. Where the best
-plan is no farther, they end there."""
-NEAR = (3, 5)
-"""Columns per node that the best plan is offered then, first and last."""
+"""How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many.
+
+Where the best plan is no farther, they end there. Chosen, not measured.
+"""
+NEAR = 5
+"""Columns per node that the best plan is offered beside its own when plans are put together anew. Chosen, not measured."""
 
 
 class _Search:
@@ -85,7 +90,7 @@ class _Search:
         self.to_go = completions(self.net, self.ledger.costs(found.weights, found.prices))
         return found
 
-    def _answer(self, weights: Floats, prices: Floats) -> Reply:
+    def _answer(self, weights: Floats, prices: Floats) -> WeightedReply:
         costs = self.ledger.costs(weights, prices)
         path = follow(self.net, costs, completions(self.net, costs))
         self.keep(path)
@@ -244,29 +249,27 @@ class _Search:
     def cross(self, found: Weighed, bound: float, deadline: float) -> float:
         """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan.
 
-        The latter again as long as that makes it better, and, where it does not, once over more of them. A better plan may make
-        a closer bound possible, which is then known.
+        The latter again as long as that makes it better. A better plan may make a closer bound possible, which is then known.
         """
         cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))
         if self.path is not None and not self.near(bound) and self.best > bound * (1 + CLOSE):
             self.over(found, used_by(self.net, [*cheap, self.path]), bound, deadline)
-        for count in NEAR:
-            before = inf
-            while self.path is not None and self.best < before:
-                bound = max(bound, self.fit(found, deadline))
-                if worked() > deadline or self.near(bound) or self.best <= bound * (1 + CLOSE):
-                    return bound
-                before = self.best
-                self.over(found, self._near(found, count), bound, deadline)
+        before = inf
+        while self.path is not None and self.best < before:
+            bound = max(bound, self.fit(found, deadline))
+            if worked() > deadline or self.near(bound) or self.best <= bound * (1 + CLOSE):
+                return bound
+            before = self.best
+            self.over(found, self._near(found), bound, deadline)
         return bound
 
-    def _near(self, found: Weighed, count: int) -> list[Flags]:
+    def _near(self, found: Weighed) -> list[Flags]:
         """Per node the best plan's column, and some that change what it comes to under weights and prices least."""
         assert self.path is not None, "only asked for once there is a plan"
         chosen, entries = used_by(self.net, [self.path]), self.entries(self.path)
         worth = np.concatenate([found.weights, found.prices])
         for k, own in enumerate(chosen):
-            own[np.argsort(worth @ self.changes.of(k, entries), kind="stable")[:count]] = True
+            own[np.argsort(worth @ self.changes.of(k, entries), kind="stable")[:NEAR]] = True
         return chosen
 
     def over(self, found: Weighed, only: list[Flags], bound: float, deadline: float) -> None:

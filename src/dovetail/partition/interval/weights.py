@@ -14,27 +14,25 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.partition.effort import spend, worked
+from dovetail.partition.exact.price_search import LEAST_ROUNDS, ROUNDS
 from dovetail.partition.interval.tables import Busy
 from dovetail.partition.linear_programs import largest_mixture
 from dovetail.partition.tables.costs import Table
 from dovetail.partition.tolerances import ROUNDOFF
 
-ROUNDS = 80
-"""Weights tried at most per bound."""
-LEAST_ROUNDS = 12
-"""Rounds that are made whatever the time."""
 SETTLED = 5e-5
-"""Relative distance between a bound and what cutting planes still allow at which the search for weights ends."""
+"""Relative distance between a bound and what cutting planes still allow at which the search for weights ends.
+
+Chosen, not measured.
+"""
 STALLED = 6
-"""Rounds without progress after which it ends too."""
-CRUMB = 1e-4
-"""Part below which weights and prices are tried without, and which the bound may lose by that."""
+"""Rounds without progress after which it ends too. Chosen, not measured."""
 INWARD = 0.3
-"""How far from the best weights towards the cutting planes' the next are taken, while that still cuts."""
+"""How far from the best weights towards the cutting planes' the next are taken, while that still cuts. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WeightedReply:
     """The cheapest plan under some weights and prices: what it proves, keeps busy and uses (as fractions of the limits)."""
 
     bound: float
@@ -55,7 +53,7 @@ Cut = tuple[Floats, Floats]
 """What a plan keeps busy, and how far it exceeds each limit (as a fraction of it)."""
 
 
-def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceiling: float, deadline: float,
+def best_weights(answer: Callable[[Floats, Floats], WeightedReply], start: Weighed, ceiling: float, deadline: float,
                  rounds: int = ROUNDS, known: Sequence[Cut] = ()) -> Weighed:
     """Weights (which sum to one) and prices with the largest bound, by cutting planes taken from inside.
 
@@ -83,12 +81,12 @@ def best_weights(answer: Callable[[Floats, Floats], Reply], start: Weighed, ceil
     return _tidied(answer, best)
 
 
-def _tidied(answer: Callable[[Floats, Floats], Reply], best: Weighed) -> Weighed:
+def _tidied(answer: Callable[[Floats, Floats], WeightedReply], best: Weighed) -> Weighed:
     """The same without weights and prices that hardly count, where the bound stays: what has none need not be looked after."""
-    weights = np.where(best.weights < CRUMB, 0.0, best.weights)
-    prices = np.where(best.prices < CRUMB * best.bound, 0.0, best.prices)
+    weights = np.where(best.weights < SETTLED, 0.0, best.weights)
+    prices = np.where(best.prices < SETTLED * best.bound, 0.0, best.prices)
     reply = answer(weights / weights.sum(), prices)
-    return Weighed(reply.bound, weights / weights.sum(), prices) if reply.bound >= best.bound * (1 - CRUMB) else best
+    return Weighed(reply.bound, weights / weights.sum(), prices) if reply.bound >= best.bound * (1 - SETTLED) else best
 
 
 def even_weights(names: int, limits: int) -> Weighed:
@@ -129,8 +127,8 @@ class Ledger:
                          for amounts in self.amounts])
         return busy, used
 
-    def reply(self, weights: Floats, prices: Floats, entries: Sequence[tuple[int, ...]]) -> Reply:
+    def reply(self, weights: Floats, prices: Floats, entries: Sequence[tuple[int, ...]]) -> WeightedReply:
         """What the cheapest plan under weights and prices proves."""
         busy, used = self.along(entries)
         slack = ROUNDOFF * len(self.tables) * (float(weights @ busy) + float(prices.sum()))
-        return Reply(float(weights @ busy) + float(prices @ used) - float(prices.sum()) - slack, busy, used)
+        return WeightedReply(float(weights @ busy) + float(prices @ used) - float(prices.sum()) - slack, busy, used)

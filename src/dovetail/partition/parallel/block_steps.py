@@ -15,6 +15,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
+from dovetail.partition.boards.relaxation import STAND_INS
 from dovetail.partition.columns import Held, Options, options
 from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.block_clock import Clock
@@ -25,11 +26,12 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.tolerances import ROUNDING
 
 MOST_COLUMNS = 400
-"""Ways to place a block's arms that are considered; where there are more, only those on two devices, or with one arm apart."""
+"""Ways to place a block's arms that are considered; where there are more, only those on two devices, or with one arm apart.
+
+Chosen, not measured.
+"""
 
 
-NEAREST = 4
-"""Devices that the arms of a block are spread over on boards of many: among more, ways to place them grow beyond measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ def undominated(jump: Jump) -> Jump:
 def _near(problem: Problem) -> list[int]:
     """Devices that arms are spread over: all of a few, else those nearest to the host."""
     hops = [len(problem.platform.route(problem.platform.host, d)) for d in problem.devices]
-    return sorted(sorted(range(len(hops)), key=lambda d: (hops[d], d))[:NEAREST])
+    return sorted(sorted(range(len(hops)), key=lambda d: (hops[d], d))[:STAND_INS])
 
 
 def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:

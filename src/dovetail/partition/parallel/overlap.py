@@ -21,7 +21,7 @@ from dovetail.partition.work import Work, occupy
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ArmRun:
     """One node of a block at work, in seconds since the block began."""
 
     node: str
@@ -47,12 +47,12 @@ def join_device(block: Block, assignment: Assignment) -> str | None:
     return split.devices[0] if split is not None and split.axis is None else None
 
 
-def run_arms(block: Block, devices: tuple[str, ...], join: str | None, works: Mapping[str, Work]) -> tuple[Run, ...]:
+def run_arms(block: Block, devices: tuple[str, ...], join: str | None, works: Mapping[str, Work]) -> tuple[ArmRun, ...]:
     """When each node of a block runs whose arms are at work on the given devices at once, and its join (None: later)."""
     lanes: dict[str, float] = {}
     free: dict[str, float] = {}
     made: dict[str, tuple[str, float]] = {}
-    found: list[Run] = []
+    found: list[ArmRun] = []
     placed = [(n, d) for arm, d in zip(block.arms, devices, strict=True) for n in arm]
     for node, device in (*placed, *([(block.join, join)] if join is not None else [])):
         work, ready = works[node.name], dict[str, float]()
@@ -67,10 +67,10 @@ def run_arms(block: Block, devices: tuple[str, ...], join: str | None, works: Ma
             arrived = max(arrived, stop)
         free[device] = work.done_s(0, first, arrived)
         made[node.output] = device, free[device]
-        found.append(Run(node.name, device, min(start, begin), free[device]))
+        found.append(ArmRun(node.name, device, min(start, begin), free[device]))
     return tuple(found)
 
 
-def beside(runs: tuple[Run, ...], own: Run) -> tuple[str, ...]:
+def beside(runs: tuple[ArmRun, ...], own: ArmRun) -> tuple[str, ...]:
     """The nodes on other devices that are at work while a given one is."""
     return tuple(r.node for r in runs if r.device != own.device and r.start_s < own.stop_s and own.start_s < r.stop_s)

@@ -22,11 +22,11 @@ from dovetail.partition.problem import PIECES, QUOTES, TWINS, Problem, Quote, ax
 from dovetail.platform.device import Device, Kind
 
 LONGEST = 1 << 24
-"""Units of the longest axis that a share's number can hold."""
+"""Units of the longest axis that a share's number can hold. Chosen: two of them and an axis fit 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Menu:
+class ShareMenu:
     """The candidate columns of alike nodes and the shares to ask prices for, separately for processors and others.
 
     `share` numbers each column's share on each device (columns x devices) within the `asks` of the device's class.
@@ -38,12 +38,12 @@ class Menu:
     index: tuple[Mapping[tuple[Axis | None, int, int], int], Mapping[tuple[Axis | None, int, int], int]]
 
 
-MENUS = Cache[tuple[object, ...], Menu]()
+MENUS = Cache[tuple[object, ...], ShareMenu]()
 LENT = Cache[tuple[str, str], Quote | None]()
 """Quotes of another problem about the same nodes and devices, where it has asked for them already."""
 
 
-def menu_of(problem: Problem, node: Node) -> Menu:
+def menu_of(problem: Problem, node: Node) -> ShareMenu:
     """The menu of a node, made once for all alike ones."""
     key = (sort_of(problem, node), problem.fixed.get(node.name), problem.more.get(node.name))
     known = problem.memo.of(MENUS)
@@ -68,7 +68,7 @@ def _even(problem: Problem, node: Node) -> tuple[tuple[Axis, int, int], ...]:
 
 
 @lru_cache(maxsize=512)
-def _new_menu(columns: Candidates, shaped: tuple[bool, ...], more: tuple[tuple[Axis, int, int], ...]) -> Menu:
+def _new_menu(columns: Candidates, shaped: tuple[bool, ...], more: tuple[tuple[Axis, int, int], ...]) -> ShareMenu:
     """The menu of some columns on devices that go by shapes or not, which also has prices of `more` shares."""
     by_shape, has = np.array(shaped, dtype=np.bool_), columns.has
     besides = np.array([(columns.axes.index(a) * LONGEST + b) * LONGEST + c for a, b, c in more], dtype=np.int64)
@@ -85,7 +85,7 @@ def _new_menu(columns: Candidates, shaped: tuple[bool, ...], more: tuple[tuple[A
                           enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)) if b > a))
         index.append({(columns.axes[a], b, c): i
                       for i, (a, b, c) in enumerate(zip(axis.tolist(), start.tolist(), stop.tolist(), strict=True))})
-    return Menu(columns, share, (asks[0], asks[1]), (index[0], index[1]))
+    return ShareMenu(columns, share, (asks[0], asks[1]), (index[0], index[1]))
 
 
 def ask_all(problem: Problem) -> None:

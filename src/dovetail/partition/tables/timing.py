@@ -45,7 +45,7 @@ class Ask:
 
 TIMED = Cache[tuple[object, ...], Times]()
 CELLS = 1 << 14
-"""Cells worked out together: enough to be worth a call, few enough for a cache."""
+"""Cells worked out together: enough to be worth a call, few enough for a cache. Chosen, not measured."""
 
 
 def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:

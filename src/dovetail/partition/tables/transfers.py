@@ -19,16 +19,15 @@ from numpy.typing import NDArray
 
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
+from dovetail.partition.boards.relaxation import STAND_INS
 from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.memo import Cache
 from dovetail.partition.problem import Problem
 
 SHORT = 1 << 24
-"""Whole numbers up to this are exact in a float of 32 bits."""
-SPANNED = 5
-"""Devices up to which bytes between all of them are worked out at once: those of a pool are so many."""
+"""Whole numbers up to this are exact in a float of 32 bits. Source: IEEE 754 singles."""
 LONG = 1 << 62
-"""Whole numbers below this, and their sums, fit one of 64 bits."""
+"""Whole numbers below this, and their sums, fit one of 64 bits. Chosen: half of what 64 bits hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ DISTINCT = Cache[tuple[int, int, int], tuple[Ints, Ints]]()
 
 def wide(problem: Problem) -> bool:
     """Whether arrays of one device span all columns: among few devices, fewer calls are worth more than shorter arrays."""
-    return len(problem.devices) <= SPANNED
+    return len(problem.devices) <= STAND_INS + 1  # those of a pool and its host
 
 
 def on(problem: Problem, has: Flags, device: int) -> Ints | slice:
