@@ -58,7 +58,7 @@ from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.fpga.toolchain.synthesize import FAMILIES, UNIT_BYTES, synthesize
 from dovetail.hardware.folds import Fold
 from dovetail.ir import RELU, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
@@ -127,7 +127,8 @@ def coded_graph(op: Conv, shape: tuple[int, int, int]) -> Graph:
     weights, gain, offset = drawn(op, shape)
     codes, basis = fit_weights(weights, BITS)
     boundaries = boundaries_of(ranked(ACTIVATIONS)[0]).tolist()
-    node, constants = coded_node("conv", Learned(op, codes, BITS, basis, BITS, ACTIVATIONS, gain, offset), "x", "y", boundaries)
+    node, constants = coded_node("conv", LearnedLayer(op, codes, BITS, basis, BITS, ACTIVATIONS, gain, offset), "x", "y",
+                                 boundaries)
     scheme = Scheme(BITS, False, (0,))
     tensors = {"x": Tensor("x", (1, *shape), scheme), "y": Tensor("y", op.infer(((1, *shape),)), scheme)}
     return Graph("codes", ("x",), ("y",), (node,), tensors, {c.name: c for c in constants})
@@ -223,7 +224,7 @@ def small_network() -> Graph:
         if not bits:
             codes, basis = np.rint(weights * 40).astype(np.int8), np.full((filters, 1), 1 / 40)
         inputs = ACTIVATIONS if bits else np.asarray([2.0**-8])
-        layer = Learned(body, codes, bits, basis, bits, inputs, rng.normal(1, 0.2, filters) / 5, rng.normal(0, 0.3, filters))
+        layer = LearnedLayer(body, codes, bits, basis, bits, inputs, rng.normal(1, 0.2, filters) / 5, rng.normal(0, 0.3, filters))
         node, own = coded_node(name, layer, source.name, f"{name}_y", boundaries, 255)
         nodes.append(node)
         constants += own

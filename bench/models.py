@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost import costs_of
-from dovetail.cost.predict import Layers, predict
+from dovetail.cost.predict import SquareLayers, predict
 from dovetail.hardware.work import whole_units
 from dovetail.ir import Graph
 from dovetail.measure.board import calibrate
@@ -83,8 +83,8 @@ def prediction_rate(count: int = 200_000) -> float:
     """Predictions per second, value, interval and flag, through the vectorised interface."""
     random = np.random.default_rng(0)
     kernel = random.choice([1.0, 3.0, 5.0, 7.0, 11.0], count)
-    layers = Layers(random.integers(11, 101, count).astype(float), random.integers(3, 513, count).astype(float), kernel,
-                    random.integers(1, 513, count).astype(float))
+    layers = SquareLayers(random.integers(11, 101, count).astype(float), random.integers(3, 513, count).astype(float), kernel,
+                          random.integers(1, 513, count).astype(float))
     model = quantity_model("measured", "tx2-gpu-latency")
     predict(model, layers)
     times = []

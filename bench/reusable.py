@@ -19,7 +19,7 @@ import numpy as np
 
 from dovetail import zoo
 from dovetail.cost.array import Config, program_cost
-from dovetail.fpga.reusable.block import Block, build_block
+from dovetail.fpga.reusable.block import ArrayBlock, build_block
 from dovetail.fpga.reusable.frames import check_layers, simulate_blocks
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.fpga.toolchain.verilate import build
@@ -50,7 +50,7 @@ def part_of(graph: Graph, pixels: int | None) -> list[str]:
     return [n.name for n in graph.nodes[first:]]
 
 
-def simulated(graph: Graph, block: Block, frames: int) -> dict[str, object]:
+def simulated(graph: Graph, block: ArrayBlock, frames: int) -> dict[str, object]:
     """Clocks of frames that follow each other; raises where a layer differs from the reference."""
     started = time.monotonic()
     build([block.design])

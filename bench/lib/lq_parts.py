@@ -18,16 +18,16 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.links.cells import CellFormat
-from dovetail.fpga.links.receive import Arriving, receiver_module
+from dovetail.fpga.links.receive import ArrivingSlots, receiver_module
 from dovetail.fpga.links.slots import follow, spread
-from dovetail.fpga.links.switch import Leaving, passage_module, switch_transmitter
+from dovetail.fpga.links.switch import LeavingSlots, passage_module, switch_transmitter
 from dovetail.fpga.links.transmit import Outgoing, transmitter_module
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import print_module
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_fit import fit_weights
 from dovetail.platform.load import load_platform
 
@@ -77,8 +77,8 @@ def switch_ends() -> dict[str, Any]:
         through = dict.fromkeys(range(count, 2 * count), 0)
         places = {0: {leaves: n for n, (_, leaves) in enumerate(follow(owners, owners, list(through)))}}
         relayed = [k in through for k in range(2 * count)]
-        sender = switch_transmitter("sender", form, circuits, Leaving(owners, through, places), relayed, 1)
-        receiver, parts = receiver_module("receiver", form, circuits, 1, Arriving(owners, through))
+        sender = switch_transmitter("sender", form, circuits, LeavingSlots(owners, through, places), relayed, 1)
+        receiver, parts = receiver_module("receiver", form, circuits, 1, ArrivingSlots(owners, through))
         passage = passage_module("passage", PAYLOAD_BITS, len(places[0]))
         for name, modules in (("sends", (sender,)), ("receives", (receiver, *parts)), ("passes", (passage,))):
             found.setdefault(str(count), {})[name] = counted_modules(f"switch end, {count} circuits, {name}", modules)
@@ -101,8 +101,8 @@ def slice_of_conv1(filters: int = 2) -> Graph:
     """Some filters of AlexNet's first layer: bytes, plain weights, to codes."""
     rng, op, shape = np.random.default_rng(0), Conv(filters, Window((11, 11), (4, 4))), (1, 3, 227, 227)
     weights = np.clip(np.rint(rng.normal(0, 32, (filters, 3, 11, 11))), -127, 127).astype(np.int8)
-    layer = Learned(op, weights, 0, np.full((filters, 1), 2.0**-6), 0, np.asarray([2.0**-8]), rng.normal(1, 0.2, filters) / 3,
-                    rng.normal(0.4, 0.3, filters))
+    layer = LearnedLayer(op, weights, 0, np.full((filters, 1), 2.0**-6), 0, np.asarray([2.0**-8]),
+                         rng.normal(1, 0.2, filters) / 3, rng.normal(0.4, 0.3, filters))
     return _graph(layer, shape, Scheme(8, False, (-8,)))
 
 
@@ -111,8 +111,8 @@ def share_of_fc6(filters: int = 64) -> Graph:
     rng, shape = np.random.default_rng(0), (1, 256, 6, 6)
     codes = rng.integers(0, 4, (filters, 256, 6, 6)).astype(np.uint8)
     basis = np.outer(rng.uniform(0.8, 1.2, filters), [0.5, 1.1])
-    layer = Learned(Conv(filters, Window((6, 6))), codes, 2, basis, 2, BASIS, rng.normal(1, 0.2, filters) / 80,
-                    rng.normal(0.4, 0.3, filters))
+    layer = LearnedLayer(Conv(filters, Window((6, 6))), codes, 2, basis, 2, BASIS, rng.normal(1, 0.2, filters) / 80,
+                         rng.normal(0.4, 0.3, filters))
     return _graph(layer, shape, Scheme(2, False, (0,)))
 
 
@@ -123,11 +123,11 @@ def small_layer(weight_bits: int, input_bits: int) -> Graph:
     codes, basis = fit_weights(weights, weight_bits) if weight_bits else (
         np.clip(np.rint(weights * 32), -127, 127).astype(np.int8), rng.uniform(0.8, 1.2, (4, 1)) / 32)
     levels = BASIS[:input_bits] if input_bits else np.asarray([2.0**-8])
-    layer = Learned(op, codes, weight_bits, basis, input_bits, levels, rng.normal(1, 0.2, 4) / 3, rng.normal(0.4, 0.3, 4))
+    layer = LearnedLayer(op, codes, weight_bits, basis, input_bits, levels, rng.normal(1, 0.2, 4) / 3, rng.normal(0.4, 0.3, 4))
     return _graph(layer, shape, Scheme(input_bits, False, (0,)) if input_bits else Scheme(8, False, (-8,)))
 
 
-def _graph(layer: Learned, shape: tuple[int, ...], scheme: Scheme) -> Graph:
+def _graph(layer: LearnedLayer, shape: tuple[int, ...], scheme: Scheme) -> Graph:
     node, constants = coded_node("layer", layer, "x", "y", boundaries_of(ranked(BASIS)[0]).tolist())
     tensors = {"x": Tensor("x", shape, scheme), "y": Tensor("y", layer.body.infer((shape,)), Scheme(2, False, (0,)))}
     return Graph("part", ("x",), ("y",), (node,), tensors, {c.name: c for c in constants})

@@ -26,7 +26,7 @@ from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, constant_notes, samples_of
 from dovetail.numerics.fast import run_quantized
-from dovetail.numerics.mixed import KINDS, WHOLE, Menu, bits_of, named
+from dovetail.numerics.mixed import KINDS, WHOLE, BitChoices, bits_of, named
 from dovetail.numerics.quality import run_single
 from dovetail.numerics.tables import tabulate
 from dovetail.planning import Options, decide
@@ -139,7 +139,7 @@ def bit_front(question: Question, kinds: Sequence[str] = KINDS, count: int = 12,
     if len(question.labels) < 4 or count < 2:
         raise UsageError(f"{counted(len(question.labels), 'labelled image')}, {counted(count, 'point')}; 4 images and 2 "
                          "points are needed at least")
-    menu = Menu(question.network, question.samples, question.progress)
+    menu = BitChoices(question.network, question.samples, question.progress)
     found = sensitivities(question, menu, kinds)
     search = WidthSearch(question, menu, joint_choices(menu.layers, found))
     points = search.points(count)
@@ -183,7 +183,7 @@ def front_of_bits(model: str | Path, data: str | Path, board: Platform, options:
     return front, chosen, (*imported.notes, *notes, *clipped_notes(chosen, frames, str(data)))
 
 
-def sensitivities(question: Question, menu: Menu, kinds: Sequence[str]) -> list[WidthSensitivity]:
+def sensitivities(question: Question, menu: BitChoices, kinds: Sequence[str]) -> list[WidthSensitivity]:
     """Every layer with every kind it can have, the others int8; areas from networks of one kind."""
     rest = [k for k in kinds if k != WHOLE]
     uniform = {k: menu.graph({n.name: k for n in menu.layers if menu.offers(n, k)}) for k in kinds}
@@ -252,7 +252,7 @@ def _thinned(states: list[tuple[float, float, tuple[str, ...]]]) -> list[tuple[f
 class WidthSearch:
     """Which of the joint choices are measured: the ends, then always the middle of the two neighbours that differ most."""
 
-    def __init__(self, question: Question, menu: Menu, choices: Sequence[tuple[dict[str, str], float, float]]) -> None:
+    def __init__(self, question: Question, menu: BitChoices, choices: Sequence[tuple[dict[str, str], float, float]]) -> None:
         self.question, self.menu, self.choices = question, menu, choices
         self.base: float | None = None
         self.known: dict[int, WidthPoint | None] = {}

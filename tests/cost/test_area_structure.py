@@ -9,18 +9,18 @@ import pytest
 
 from dovetail.cost.dhm import distributed, fifo_words_of, resources_of
 from dovetail.fpga.assemble import design_modules
-from dovetail.hardware.engines import Engine, engine_of
+from dovetail.hardware.engines import EngineSizes, engine_of
 from dovetail.hardware.line_registers import Shifts, window_shifts
 from dovetail.hardware.rounding import division_bits, live_weights, tree_bits
 from dovetail.ir import Axis, Constant, Gemm, Graph, Node, Reshape, Tensor, Window
 from dovetail.measure.area_layers import AreaLayer, area_graph, designed_area_layers
-from dovetail.measure.layers import Layer
+from dovetail.measure.layers import MeasuredLayer
 from dovetail.platform.fitted import dhm_model
 
 ONE = (np.array([0]), np.array([1]))
 
 
-def engine(graph: Graph) -> Engine:
+def engine(graph: Graph) -> EngineSizes:
     return engine_of(graph, graph.nodes[-1], None, *ONE)
 
 
@@ -51,7 +51,7 @@ def test_a_large_matrix_behind_a_flattened_map_is_priced() -> None:
 
 
 def test_a_filter_whose_bias_decides_its_output_costs_nothing() -> None:
-    graph = area_graph(AreaLayer(Layer("conv", 3, 8, 4, 1, activation="relu"), True, "normal", 8, False, 5))
+    graph = area_graph(AreaLayer(MeasuredLayer("conv", 3, 8, 4, 1, activation="relu"), True, "normal", 8, False, 5))
     node = graph.nodes[0]
     _, bias = graph.params(node)
     dead = bias.array.copy()
@@ -90,7 +90,7 @@ def test_a_tree_and_a_division_are_counted_level_by_level() -> None:
 
 
 def test_shares_of_a_layer_need_no_more_than_the_layer() -> None:
-    graph = area_graph(AreaLayer(Layer("conv", 6, 12, 10, 3, activation="relu"), True, "laplace", 8, False, 7))
+    graph = area_graph(AreaLayer(MeasuredLayer("conv", 6, 12, 10, 3, activation="relu"), True, "laplace", 8, False, 7))
     starts, stops = np.zeros(10, dtype=np.int64), np.arange(1, 11)
     slices = resources_of(engine_of(graph, graph.nodes[0], Axis.OUTPUT_CHANNELS, starts, stops), dhm_model("dhm-xcu"))
     assert (np.diff(slices["lut"]) > 0).all()

@@ -9,11 +9,11 @@ import pytest
 from dovetail.cost.budget import check_budget, estimate
 from dovetail.errors import InfeasibleError
 from dovetail.measure.area_layers import AreaLayer, area_graph
-from dovetail.measure.layers import Layer
+from dovetail.measure.layers import MeasuredLayer
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
 
-GRAPH = area_graph(AreaLayer(Layer("conv", 3, 16, 8, 3), True, "normal", 8, False, 3))
+GRAPH = area_graph(AreaLayer(MeasuredLayer("conv", 3, 16, 8, 3), True, "normal", 8, False, 3))
 FPGA = load_platform("ecp5-85").device("fpga")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dovetail.cost import costs_of, reduce_costs, transfer_costs, why_not
 from dovetail.cost.dhm import LINE_BLOCK_BITS, ram_blocks, resources_of
 from dovetail.cost.estimate import ShareCosts
-from dovetail.hardware.engines import Engine, engine_of
+from dovetail.hardware.engines import EngineSizes, engine_of
 from dovetail.hardware.scans import row_steps
 from dovetail.hardware.shares import Floats
 from dovetail.hardware.streaming import Raster
@@ -160,7 +160,7 @@ def test_lines_that_move_into_blocks_are_no_smaller_part_of_the_device(device: D
     widest, zero = 8 * ((np.ceil(LINE_BLOCK_BITS / depth) - 1) // 8), np.zeros(len(depth))  # whole bytes
 
     def part(bits: Floats) -> tuple[Floats, Floats]:
-        engine = Engine(*[zero] * 9, line_depth=depth, line_bits=bits)
+        engine = EngineSizes(*[zero] * 9, line_depth=depth, line_bits=bits)
         found = resources_of(engine, dhm_model(device.model))
         return sum(used / device.resources[name] for name, used in found.items()), found[dhm_model(device.model).block]
 

@@ -14,16 +14,16 @@ from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.kriging import Smoothing, fit_table
 from dovetail.cost.fitting.link import fit_link, fit_transfer, link_text
 from dovetail.cost.fitting.quantity import fit_quantity
-from dovetail.cost.fitting.recipes import CONCAVE, HARDWARE, RECIPES, Recipe
+from dovetail.cost.fitting.recipes import CONCAVE, HARDWARE, RECIPES, FitRecipe
 from dovetail.cost.fitting.rows import divisions, fold_numbers, read_rows
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.softmax import fit_softmax
 from dovetail.cost.fitting.text import quantity_text
-from dovetail.cost.predict import Layers, evaluation_values, physics_values, posynomial_values, predict, seen_in_fit
+from dovetail.cost.predict import SquareLayers, evaluation_values, physics_values, posynomial_values, predict, seen_in_fit
 from dovetail.errors import UsageError
 from dovetail.platform.link_model import parse_link_model
 from dovetail.platform.quantity import Form, QuantityModel, parse_quantity, quantity_model, quantity_names, ratio_interval
-from dovetail.platform.schema import Table
+from dovetail.platform.schema import TomlTable
 
 AREA = ({}, {"channels": 1.0, "kernel": 2.0, "filters": 1.0})
 
@@ -38,11 +38,11 @@ def grid(noise: float = 0.0, keep: float = 1.0) -> dict[str, np.ndarray]:
     return {name: v[kept] for name, v in {"hw": side, "c": c, "k": k, "n": n, "value": value}.items()}
 
 
-def recipe(**changes: object) -> Recipe:
+def recipe(**changes: object) -> FitRecipe:
     entries = {"device": "c10gx", "quantity": "toy", "unit": "ALM", "description": "a toy", "columns": ("value",),
                "value": lambda columns: columns["value"], "physics": AREA, "variables": HARDWARE, "terms": (1, 2),
                "smoothing": Smoothing((2.0, 2.0, 2.0, 2.0), 3.0, 0.05, 1e-5)}
-    return Recipe(**{**entries, **changes})  # type: ignore[arg-type]
+    return FitRecipe(**{**entries, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +115,14 @@ def test_the_table_sees_what_the_formula_cannot_and_the_errors_say_so(toy: Quant
     assert toy.errors[Form.EVALUATION].mean < 0.02
     assert toy.errors[Form.POSYNOMIAL].mean < 0.12
     clean = grid()
-    layers = Layers(clean["hw"], clean["c"], clean["k"], clean["n"])
+    layers = SquareLayers(clean["hw"], clean["c"], clean["k"], clean["n"])
     assert evaluation_values(toy, layers) == pytest.approx(clean["value"], rel=0.06)
     assert seen_in_fit(toy, layers).sum() == toy.rows < len(clean["n"])
 
 
 def test_nine_of_ten_rows_lie_in_the_interval(toy: QuantityModel) -> None:
     rows = grid(0.01)
-    found = predict(toy, Layers(rows["hw"], rows["c"], rows["k"], rows["n"]))
+    found = predict(toy, SquareLayers(rows["hw"], rows["c"], rows["k"], rows["n"]))
     assert 0.8 < np.mean((found.low <= rows["value"]) & (rows["value"] <= found.high)) <= 1.0
     assert found.inside.all()
 
@@ -155,7 +155,7 @@ def test_intervals_follow_the_size_of_the_prediction() -> None:
 
 
 def test_outside_the_box_physics_gives_the_shape_and_the_interval_widens(toy: QuantityModel) -> None:
-    edge, far = (Layers(*(np.array([v]) for v in p)) for p in ((12.0, 8.0, 3.0, 12.0), (48.0, 8.0, 3.0, 48.0)))
+    edge, far = (SquareLayers(*(np.array([v]) for v in p)) for p in ((12.0, 8.0, 3.0, 12.0), (48.0, 8.0, 3.0, 48.0)))
     inside, outside = predict(toy, edge), predict(toy, far)
     assert inside.inside.all()
     assert not outside.inside.any()
@@ -165,7 +165,7 @@ def test_outside_the_box_physics_gives_the_shape_and_the_interval_widens(toy: Qu
 
 def test_a_kernel_size_that_was_not_measured_takes_its_neighbour_scaled_by_physics(toy: QuantityModel) -> None:
     sizes = ((10.0, 3.0), (12.0, 5.0))
-    three, five = (Layers(np.array([side]), np.array([4.0]), np.array([k]), np.array([4.0])) for side, k in sizes)
+    three, five = (SquareLayers(np.array([side]), np.array([4.0]), np.array([k]), np.array([4.0])) for side, k in sizes)
     ratio = physics_values(toy, five) / physics_values(toy, three)
     assert posynomial_values(toy, five) == pytest.approx(posynomial_values(toy, three) * ratio, rel=0.02)
 
@@ -175,14 +175,14 @@ def test_rows_that_do_not_tell_the_quantity_are_left_out() -> None:
     rows["value"] = np.minimum(rows["value"], 900.0)
     model = fit_quantity(recipe(usable=lambda value: value < 900.0, table_over=Form.EVALUATION, physics=AREA), rows)
     assert model.rows == int((rows["value"] < 900.0).sum()) < len(rows["value"])
-    largest = Layers(np.array([12.0]), np.array([8.0]), np.array([3.0]), np.array([12.0]))
+    largest = SquareLayers(np.array([12.0]), np.array([8.0]), np.array([3.0]), np.array([12.0]))
     assert evaluation_values(model, largest)[0] > 1500  # what was asked for, not where the part ended
 
 
 def test_what_is_written_is_what_is_read(toy: QuantityModel) -> None:
-    again = parse_quantity(Table("toy.toml", tomllib.loads(quantity_text(toy))))
+    again = parse_quantity(TomlTable("toy.toml", tomllib.loads(quantity_text(toy))))
     rows = grid()
-    layers = Layers(rows["hw"], rows["c"], rows["k"], rows["n"])
+    layers = SquareLayers(rows["hw"], rows["c"], rows["k"], rows["n"])
     for values in (evaluation_values, posynomial_values):
         assert values(again, layers) == pytest.approx(values(toy, layers), rel=1e-3)
     assert (again.seen == toy.seen).all()
@@ -201,7 +201,7 @@ def test_small_transfers_take_the_floor_and_large_ones_the_line() -> None:
     assert (found.floor_s, found.start_s, found.s_per_byte) == pytest.approx((14e-6, 7e-6, 6.5e-10), rel=1e-3)
     model = fit_link({"kib": sizes / 1024, "latency_a_ms": seconds * 1e3, "latency_b_ms": seconds * 2e3})
     assert model.errors[Form.EVALUATION].mean < 0.05 < model.errors[Form.POSYNOMIAL].mean
-    again = parse_link_model(Table("link.toml", tomllib.loads(link_text(model))))
+    again = parse_link_model(TomlTable("link.toml", tomllib.loads(link_text(model))))
     assert again.directions["b"].seconds(sizes, Form.EVALUATION) == pytest.approx(2 * seconds, rel=1e-3)
 
 
@@ -235,7 +235,7 @@ def test_predictions_are_positive_finite_and_within_the_bound_of_physics_everywh
     model = quantity_model("measured", data.draw(st.sampled_from(quantity_names("measured"))))
     numbers = st.floats(1, 2000)
     side, kernel = data.draw(numbers), data.draw(st.floats(1, 15))
-    layers = Layers(*(np.array([v]) for v in (side + kernel, data.draw(numbers), kernel, data.draw(numbers))))
+    layers = SquareLayers(*(np.array([v]) for v in (side + kernel, data.draw(numbers), kernel, data.draw(numbers))))
     found = predict(model, layers)
     assert 0 < found.low[0] <= found.value[0] * (1 + 1e-9)
     assert found.value[0] <= found.high[0] * (1 + 1e-9) < np.inf

@@ -11,7 +11,7 @@ import pytest
 from dovetail.cli import main
 from dovetail.cost import ShareCosts, costs_of
 from dovetail.cost.fitting.authors import factor_text, fit_factors
-from dovetail.cost.predict import Layers, predict
+from dovetail.cost.predict import SquareLayers, predict
 from dovetail.hardware.work import whole_units
 from dovetail.ir import RELU, Axis, Conv, Graph, Window
 from dovetail.platform import ModelSet, load_platform, platform_from_dict, platform_to_dict
@@ -37,7 +37,8 @@ def cost(graph: Graph, device: str, models: ModelSet) -> ShareCosts:
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_a_measured_layer_is_its_row_and_a_planned_one_has_lost_the_loop(device: str) -> None:
     graph = layer(59, 57, 3, 20)
-    row = predict(quantity_model("measured", f"tx2-{device}-latency"), Layers(*(np.array([v]) for v in (20.0, 59.0, 3.0, 57.0))))
+    row = predict(quantity_model("measured", f"tx2-{device}-latency"),
+                  SquareLayers(*(np.array([v]) for v in (20.0, 59.0, 3.0, 57.0))))
     measured = cost(graph, device, ModelSet.MEASURED)
     assert measured.alone_s[0] == pytest.approx(row.value[0])
     assert (measured.low_s[0], measured.high_s[0]) == (pytest.approx(row.low[0]), pytest.approx(row.high[0]))
@@ -54,7 +55,7 @@ def test_published_processors_are_the_product_of_the_authors_polynomials() -> No
 def test_measured_hardware_has_the_area_of_the_rows_and_streams() -> None:
     graph = layer(5, 6, 3, 10)
     ours, rows, theirs = (cost(graph, "fpga", m) for m in ModelSet)
-    layers = Layers(*(np.array([v]) for v in (10.0, 5.0, 3.0, 6.0)))
+    layers = SquareLayers(*(np.array([v]) for v in (10.0, 5.0, 3.0, 6.0)))
     assert rows.resources["alm"] == pytest.approx(predict(quantity_model("measured", "c10gx-alm"), layers).value)
     assert ours.resources["alm"][0] < 0.6 * rows.resources["alm"][0]
     assert rows.alone_s[0] == pytest.approx(ours.alone_s[0], rel=0.3)

@@ -23,7 +23,7 @@ from dovetail.cost.predict import interpolate
 from dovetail.errors import UsageError
 from dovetail.platform import load_platform
 from dovetail.platform.fitted import VARIABLES, parse_posynomial, posynomial_model
-from dovetail.platform.schema import Table
+from dovetail.platform.schema import TomlTable
 
 TRUTH = np.array([1e-3, 1e-8, 1e-6, 2e-9, 5e-12, 8e-10, 2e-10])
 
@@ -60,7 +60,7 @@ def test_a_few_stalled_rows_do_not_bend_the_fit() -> None:
 
 def test_what_is_written_is_what_is_read() -> None:
     model = posynomial_model("tx2-gpu")
-    again = parse_posynomial(Table("again.toml", tomllib.loads(planning_text(model, "none"))))
+    again = parse_posynomial(TomlTable("again.toml", tomllib.loads(planning_text(model, "none"))))
     assert again.box == model.box
     assert again.energy_error == model.energy_error
     assert [t.latency_s for t in again.terms] == pytest.approx([t.latency_s for t in model.terms], rel=1e-5)

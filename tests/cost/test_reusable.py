@@ -19,9 +19,9 @@ from dovetail.hardware.arrays.jobs import (
     KEPT,
     LOADED,
     OUTPUT,
-    Kind,
-    Program,
-    Transfer,
+    ArrayProgram,
+    ArrayTransfer,
+    TransferKind,
 )
 from dovetail.hardware.arrays.layers import layers_of
 from dovetail.hardware.arrays.program import program_of
@@ -32,7 +32,7 @@ from tests.fpga.reusable_blocks import cases, compact, outside_cases, residual
 from tests.scales import with_arbitrary_scales
 
 
-def program(graph: Graph, config: Config) -> Program:
+def program(graph: Graph, config: Config) -> ArrayProgram:
     return program_of(layers_of(graph, [n.name for n in graph.nodes]), config)
 
 
@@ -120,7 +120,7 @@ def test_stripes_read_what_was_loaded_and_stored_before(name: str) -> None:
     chip.update({(INPUT, p * per_pixel + w): (layers.entry, p, w) for p in range(entry.pixels) for w in range(per_pixel)})
     done, loads, bursts = [0, 0], 0, 0
     for transfer in made.transfers:
-        if transfer.kind is Kind.WEIGHTS:
+        if transfer.kind is TransferKind.WEIGHTS:
             job = made.jobs[transfer.job]
             layer, part = layers.layers[job.layer], job.part
             assert done[0] >= job.needs[0]
@@ -142,7 +142,7 @@ def test_stripes_read_what_was_loaded_and_stored_before(name: str) -> None:
         rows = [(transfer.bank, transfer.base + k) for k in range(transfer.words)]
         assert done[0] >= transfer.needs[0]
         assert done[1] >= transfer.needs[1]
-        if transfer.kind is Kind.STORE:
+        if transfer.kind is TransferKind.STORE:
             memory[transfer.address] = [chip[at] for at in rows]
             bursts += transfer.bursts
         else:
@@ -152,7 +152,8 @@ def test_stripes_read_what_was_loaded_and_stored_before(name: str) -> None:
             loads += 1
 
 
-def found_rows(made: Program, memory: dict[int, list[tuple[str, int, int]]], transfer: Transfer) -> list[tuple[str, int, int]]:
+def found_rows(made: ArrayProgram, memory: dict[int, list[tuple[str, int, int]]],
+               transfer: ArrayTransfer) -> list[tuple[str, int, int]]:
     """The words of a load, out of the stores that cover its rows."""
     tensor, where = next((t, o) for t, o in made.outside.items()
                          if o.address <= transfer.address < o.address + o.row_beats * made.layers.maps[t].height)

@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.cli import main
 from dovetail.cost.fitting.link import NAME
-from dovetail.cost.predict import Layers, evaluation_values
+from dovetail.cost.predict import SquareLayers, evaluation_values
 from dovetail.cost.validation import validate, validation_table
 from dovetail.errors import UsageError
 from dovetail.platform.link_model import link_model
@@ -27,21 +27,21 @@ def write(path: Path, columns: dict[str, np.ndarray]) -> None:
         writer.writerows(zip(*columns.values(), strict=True))
 
 
-def layers(model: QuantityModel, seen: bool) -> Layers:
+def layers(model: QuantityModel, seen: bool) -> SquareLayers:
     """The layers of the grid that the fit saw, or those it did not."""
     index = np.argwhere(model.seen == seen)
-    return Layers(*(values[index[:, i]] for i, values in enumerate(model.levels)))
+    return SquareLayers(*(values[index[:, i]] for i, values in enumerate(model.levels)))
 
 
-def gpu_rows(folder: Path, chosen: Layers, factor: float) -> None:
+def gpu_rows(folder: Path, chosen: SquareLayers, factor: float) -> None:
     """Measurements that are the shipped predictions times a factor."""
     write(folder / "jetson_tx2_gpu_conv.csv", {
         "hw": chosen.side, "c": chosen.channels, "k": chosen.kernel, "n": chosen.filters,
         "latency_ms": evaluation_values(LATENCY, chosen) * 1e3 * factor, "power_w": evaluation_values(POWER, chosen) * factor})
 
 
-def some(chosen: Layers, step: int) -> Layers:
-    return Layers(*(getattr(chosen, v)[::step] for v in ("side", "channels", "kernel", "filters")))
+def some(chosen: SquareLayers, step: int) -> SquareLayers:
+    return SquareLayers(*(getattr(chosen, v)[::step] for v in ("side", "channels", "kernel", "filters")))
 
 
 KINDS = {(q, k) for q in ("latency", "power") for k in ("posynomial", "evaluation")}
@@ -74,7 +74,7 @@ def test_a_part_of_the_rows_and_repeats_of_them_are_judged_the_same_way(tmp_path
     every = some(layers(LATENCY, seen=True), 7)
     gpu_rows(tmp_path, every, 1.0)
     once = validate(tmp_path).scores
-    twice = Layers(*(np.concatenate([getattr(every, v)] * 2) for v in ("side", "channels", "kernel", "filters")))
+    twice = SquareLayers(*(np.concatenate([getattr(every, v)] * 2) for v in ("side", "channels", "kernel", "filters")))
     gpu_rows(tmp_path, twice, 1.0)
     again = validate(tmp_path).scores
     assert [s.mape for s in again] == pytest.approx([s.mape for s in once])
@@ -98,7 +98,7 @@ def test_the_order_of_rows_and_columns_and_further_columns_do_not_matter(tmp_pat
 
 
 def test_layers_beyond_the_box_are_counted(tmp_path: Path) -> None:
-    far = Layers(*(np.array(v) for v in ([50.0, 224.0], [64.0, 64.0], [3.0, 3.0], [64.0, 64.0])))
+    far = SquareLayers(*(np.array(v) for v in ([50.0, 224.0], [64.0, 64.0], [3.0, 3.0], [64.0, 64.0])))
     gpu_rows(tmp_path, far, 1.0)
     score = next(s for s in validate(tmp_path).scores if s.kind == "evaluation")
     assert (score.rows, score.outside, score.coverage) == (2, 1, 1.0)
@@ -177,7 +177,7 @@ def test_a_folder_without_measurements_is_refused(tmp_path: Path, capsys: pytest
 def test_refitting_cross_validates_the_rows_that_are_there(tmp_path: Path) -> None:
     every = layers(LATENCY, seen=True)
     chosen = np.random.default_rng(0).choice(len(every.side), 150, replace=False)
-    part = Layers(*(getattr(every, v)[chosen] for v in ("side", "channels", "kernel", "filters")))
+    part = SquareLayers(*(getattr(every, v)[chosen] for v in ("side", "channels", "kernel", "filters")))
     gpu_rows(tmp_path, part, 1.0)
     told: list[str] = []
     again = validate(tmp_path, told.append).scores

@@ -24,13 +24,13 @@ from dovetail.partition.accelerator.offers import NoBlocks
 from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.plan import Goal
-from dovetail.platform.accelerator import Accelerator, Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from tests.fpga.random_graphs import random_inputs
 from tests.partition.test_hybrid import bottlenecks, fpga
 from tests.strategies import Net, quantized
 
 
-def accelerators(graph: Graph) -> list[Accelerator]:
+def accelerators(graph: Graph) -> list[AcceleratorDesign]:
     """One of every kind, and one for every cut."""
     device = fpga(0.1)
     kinds = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC)
@@ -73,7 +73,7 @@ def test_an_average_takes_few_channels_at_once_and_scores_leave_in_words() -> No
     net = Net(5)
     x = net.add(Conv(48, Window((1, 1))), net.input((1, 8, 4, 4)), name="wide")
     graph = quantized(net.graph(net.add(Conv(20, Window((1, 1))), net.add(GlobalAvgPool(), x, name="mean"), name="scores")))
-    made = Accelerator(Architecture.SESL, {"wide": (1, 1, 24), "mean": None, "scores": (1, 12, 5)}, (), {}, 256)
+    made = AcceleratorDesign(Architecture.SESL, {"wide": (1, 1, 24), "mean": None, "scores": (1, 12, 5)}, (), {}, 256)
     design = build_accelerator(graph, "averaged", made)
     assert design.words == {"mean": 8}
     assert design.outputs[0].fields == 5

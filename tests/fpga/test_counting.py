@@ -11,14 +11,14 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
-from dovetail.fpga.reusable.block import Block, build_block
+from dovetail.fpga.reusable.block import ArrayBlock, build_block
 from dovetail.fpga.reusable.counting import counting_lanes
 from dovetail.fpga.toolchain.simulate import simulate_many
 from dovetail.hardware.arrays.popcount import count_levels
 from dovetail.ir import Add, AvgPool, Coded, Constant, GlobalAvgPool, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.numerics.lq import coded_node
 from dovetail.numerics.reference import run_integer
-from dovetail.platform.accelerator import Accelerator, Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from tests.fpga.random_graphs import random_inputs
 from tests.numerics.lq_networks import conv_of, learned, network
 
@@ -75,19 +75,19 @@ def hybrid() -> tuple[Graph, Design]:
     """The first layer, which reads bytes, with an engine of its own, and the array behind it."""
     graph = network(5, 2, 2)
     arrays = arrays_of(planes(4, 4, (2, 2)))
-    made = Accelerator(Architecture.FIBHA, {"first": None}, tuple(n.name for n in graph.nodes[1:]), arrays, 64)
+    made = AcceleratorDesign(Architecture.FIBHA, {"first": None}, tuple(n.name for n in graph.nodes[1:]), arrays, 64)
     return graph, build_accelerator(graph, "hybrid", made)
 
 
 @pytest.fixture(scope="module")
-def blocks() -> list[tuple[Graph, Block]]:
+def blocks() -> list[tuple[Graph, ArrayBlock]]:
     return [(graph, build_block(graph, [n.name for n in graph.nodes], config, name))
             for name, (graph, config) in cases().items()]
 
 
 @pytest.mark.verilator
 @pytest.mark.parametrize("stall_seed", [None, 5])
-def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(blocks: list[tuple[Graph, Block]],
+def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(blocks: list[tuple[Graph, ArrayBlock]],
                                                                       stall_seed: int | None) -> None:
     inputs = [random_inputs(graph, 3, 1) for graph, _ in blocks]
     jobs = [(block.design, {graph.inputs[0]: x[graph.inputs[0]]}) for (graph, block), x in zip(blocks, inputs, strict=True)]
@@ -107,7 +107,7 @@ def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(blocks: l
             assert abs((said[2] - said[1]) / (took[2] - took[1]) - 1) < 0.02, (block.design.top, said, took)
 
 
-def test_some_maps_lie_outside_and_some_layers_take_several_passes(blocks: list[tuple[Graph, Block]]) -> None:
+def test_some_maps_lie_outside_and_some_layers_take_several_passes(blocks: list[tuple[Graph, ArrayBlock]]) -> None:
     known = {block.design.top: block.program for _, block in blocks}
     assert known["residual_outside"].outside
     assert {job.passes for job in known["w3a3_by_turns"].jobs} >= {1, 6}

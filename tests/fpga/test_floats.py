@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.floats import ADDER_STAGES, MULTIPLIER_STAGES, WORD, float_adder, float_multiplier
-from dovetail.fpga.engines.layers import Layer, join_engine
+from dovetail.fpga.engines.layers import MappedLayer, join_engine
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import Signal
@@ -35,7 +35,7 @@ def design(name: str, made: Module, stages: int) -> Design:
         pipeline.module.instances.append(Instance(made.name, "unit", (("a", a.value), ("b", b.value), ("y", y))))
         return [Staged(y, a.stage + stages)], 1
 
-    engine = join_engine(Layer(f"{name}_engine", "unit", (), (form,), result), compute)
+    engine = join_engine(MappedLayer(f"{name}_engine", "unit", (), (form,), result), compute)
     top, inner = Module(name), engine.modules[0]
     pins = []
     for port in (*inner.inputs, *inner.outputs):

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import TransportError
-from dovetail.fpga.framing import HEADER_BYTES, Decoder, Kind, Message, encode
+from dovetail.fpga.framing import HEADER_BYTES, Decoder, Message, MessageKind, encode
 
-messages = st.builds(Message, st.sampled_from(Kind), st.binary(max_size=64), st.integers(0, 65535), st.integers(0, 2**64 - 1))
+messages = st.builds(Message, st.sampled_from(MessageKind), st.binary(max_size=64), st.integers(0, 65535),
+                     st.integers(0, 2**64 - 1))
 
 
 def decoded(stream: bytes, pieces: list[int] | None = None) -> list[Message]:
@@ -69,24 +70,24 @@ def test_no_damage_passes_for_a_message(sent: list[Message], data: st.DataObject
 
 
 def test_after_damage_the_next_whole_message_is_found() -> None:
-    first, second = (encode(Message(Kind.DATA, b"abcd" * 9, 1), i) for i in range(2))
+    first, second = (encode(Message(MessageKind.DATA, b"abcd" * 9, 1), i) for i in range(2))
     decoder = Decoder()
     decoder.feed(first[:20] + second)
     with pytest.raises(TransportError, match=r"^link: a message's header was damaged on the way, its checksum differs; check"):
         decoder.next()
     decoder.resynchronise()
-    assert decoder.next() == Message(Kind.DATA, b"abcd" * 9, 1)
+    assert decoder.next() == Message(MessageKind.DATA, b"abcd" * 9, 1)
 
 
 def test_a_lost_message_is_named_by_its_number() -> None:
     decoder = Decoder()
-    decoder.feed(encode(Message(Kind.READ), 3))
+    decoder.feed(encode(Message(MessageKind.READ), 3))
     with pytest.raises(TransportError, match=r"^link: message 3 came where 0 was expected; messages were lost or repeated$"):
         decoder.next()
 
 
 def test_a_newer_version_is_refused_before_its_payload_is_waited_for() -> None:
-    octets = bytearray(encode(Message(Kind.DATA, bytes(100)), 0))
+    octets = bytearray(encode(Message(MessageKind.DATA, bytes(100)), 0))
     octets[4] = 2
     octets[24:28] = struct.pack("<I", zlib.crc32(octets[:24]))
     decoder = Decoder()

@@ -7,7 +7,7 @@ import pytest
 from dovetail.fpga.reusable.block import build_block
 from dovetail.fpga.reusable.frames import check_layers
 from dovetail.fpga.toolchain.simulate import Simulation
-from dovetail.hardware.arrays.jobs import Kind
+from dovetail.hardware.arrays.jobs import TransferKind
 from tests.fpga.random_graphs import random_inputs
 from tests.fpga.reusable_blocks import outside_cases
 from tests.fpga.test_reusable import Run, check_outputs, left, simulated
@@ -54,7 +54,7 @@ def test_memory_that_makes_wait_changes_no_number() -> None:
 def test_only_blocks_that_store_maps_have_a_port_to_write() -> None:
     (_, ring, _), (_, stored, _) = built(("striped_ring", "outside_narrow"), False)
     assert ring.program.transfers
-    assert not any(t.kind is Kind.STORE for t in ring.program.transfers)
+    assert not any(t.kind is TransferKind.STORE for t in ring.program.transfers)
     assert ring.design.memory is not None
     assert not ring.design.memory.writes
     assert "memory_write_data" not in ring.design.files["striped_ring.v"]

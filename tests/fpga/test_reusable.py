@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.cost.array import LEAVE_CLOCKS, Config, frame_ends
 from dovetail.errors import MismatchError, UnsupportedError
-from dovetail.fpga.reusable.block import Block, build_block
+from dovetail.fpga.reusable.block import ArrayBlock, build_block
 from dovetail.fpga.reusable.frames import check_layers, simulate_blocks
 from dovetail.fpga.reusable.image import tap_order
 from dovetail.fpga.toolchain.simulate import Simulation
@@ -21,7 +21,7 @@ from tests.fpga.reusable_blocks import cases, layer
 WATCHED = ("compact_wide", "separable_monolithic", "residual")
 """Networks of which every layer is looked at."""
 
-Run = tuple[Graph, Block, dict[str, Array]]
+Run = tuple[Graph, ArrayBlock, dict[str, Array]]
 
 
 def run_of(name: str, watched: bool) -> Run:
@@ -51,7 +51,7 @@ def watched() -> list[tuple[Run, Simulation]]:
     return list(zip(made, simulated(made), strict=True))
 
 
-def left(block: Block) -> list[int]:
+def left(block: ArrayBlock) -> list[int]:
     """Clocks at which the model says that frames have left."""
     layers, config = block.program.layers, block.program.config
     shape = layers.maps[layers.exit]

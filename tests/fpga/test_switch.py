@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dovetail.errors import PlatformError, UnsupportedError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.bench import Faults, simulate_system
-from dovetail.fpga.links.slots import LEAST_SLOTS, Circuit, Schedule, clocks_of, follow, schedule, shares_of
+from dovetail.fpga.links.slots import LEAST_SLOTS, Circuit, SlotSchedule, clocks_of, follow, schedule, shares_of
 from dovetail.fpga.links.system import build_system, systems_of
 from dovetail.fpga.loading import weight_sets
 from dovetail.hardware.folds import Fold
@@ -40,7 +40,7 @@ def way(source: int, target: int) -> tuple[tuple[str, str], ...]:
     return tuple((f"link{min(at, at + step)}", f"board{at}") for at in range(source, target, step))
 
 
-def sound(circuits: list[Circuit], found: Schedule) -> None:
+def sound(circuits: list[Circuit], found: SlotSchedule) -> None:
     """No slot twice, as many on each link of a way, and every slot on a board between followed by one of the same circuit."""
     for hop, owners in found.owners.items():
         assert len(owners) == found.slots

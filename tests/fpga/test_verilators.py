@@ -13,7 +13,7 @@ import pytest
 
 from dovetail.fpga.toolchain import tools
 from dovetail.fpga.toolchain.tools import find_verilator
-from dovetail.fpga.toolchain.verilate import Target, build_target
+from dovetail.fpga.toolchain.verilate import BuildTarget, build_target
 
 VERILATOR = """#!/bin/sh
 echo "verilator root=$VERILATOR_ROOT $*" >> {log}
@@ -79,7 +79,7 @@ def test_either_verilator_is_found_with_its_release_and_its_files(installed: Sim
 def test_either_verilator_builds_with_its_own_headers_and_libraries(installed: SimpleNamespace, trace: bool,
                                                                     tmp_path: Path) -> None:
     harness = executable(tmp_path / "harness.cpp", "int main() {}")
-    folder = build_target(Target({"dovetail_bundle.v": "module dovetail_bundle; endmodule"}, harness, "simulation", trace))
+    folder = build_target(BuildTarget({"dovetail_bundle.v": "module dovetail_bundle; endmodule"}, harness, "simulation", trace))
     assert (folder / "simulation").is_file()
     lines = installed.log.read_text().splitlines()
     (made,) = (line for line in lines if "--top-module dovetail_bundle" in line)

@@ -14,8 +14,8 @@ from dovetail.ir.onnx.qonnx_write import to_qonnx
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import load_samples
 from dovetail.numerics.fixed import dequantize
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked, threshold_node
-from dovetail.numerics.mixed import Menu
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked, threshold_node
+from dovetail.numerics.mixed import BitChoices
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
 from tests.numerics.lq_networks import IMAGE, conv_of, network
@@ -23,15 +23,15 @@ from tests.numerics.lq_networks import IMAGE, conv_of, network
 FASHION = Path(__file__).parents[2] / "examples" / "fashion"
 
 
-def even(seed: int, body: Conv | Gemm, shape: tuple[int, ...], bits: tuple[int, int], step: float) -> Learned:
+def even(seed: int, body: Conv | Gemm, shape: tuple[int, ...], bits: tuple[int, int], step: float) -> LearnedLayer:
     """A layer of evenly spaced levels: v_i = 2**i·v_0 of every filter, a_j = 2**j·a_0; plain integers where bits are 0."""
     rng, (weight_bits, input_bits) = np.random.default_rng(seed), bits
     basis = rng.uniform(0.2, 1.0, (shape[0], 1)) / np.sqrt(np.prod(shape[1:])) * 2.0 ** np.arange(max(1, weight_bits))
     weights = rng.integers(0, 1 << weight_bits, shape).astype(np.uint8) if weight_bits else \
         rng.integers(-127, 128, shape).astype(np.int8)
     inputs = step * 2.0 ** np.arange(max(1, input_bits))
-    return Learned(body, weights, weight_bits, basis if weight_bits else basis / 64, input_bits, inputs,
-                   rng.normal(0, 1, shape[0]) * 4, rng.normal(0.2, 0.2, shape[0]))
+    return LearnedLayer(body, weights, weight_bits, basis if weight_bits else basis / 64, input_bits, inputs,
+                        rng.normal(0, 1, shape[0]) * 4, rng.normal(0.2, 0.2, shape[0]))
 
 
 def uniform_network(weight_bits: int, input_bits: int) -> Graph:
@@ -41,7 +41,7 @@ def uniform_network(weight_bits: int, input_bits: int) -> Graph:
     boundaries = boundaries_of(ranked(step * 2.0 ** np.arange(input_bits))[0]).tolist()
     tensors, nodes, constants = [Tensor("x", (1, 3, 8, 8), IMAGE)], list[Node](), list[Constant]()
 
-    def add(name: str, layer: Learned, source: str, fixed: Scheme | None) -> None:
+    def add(name: str, layer: LearnedLayer, source: str, fixed: Scheme | None) -> None:
         node, own = coded_node(name, layer, source, f"{name}_y", None if fixed else boundaries, 255, 8)
         nodes.append(node)
         constants.extend(own)
@@ -92,7 +92,7 @@ def test_evenly_spaced_levels_are_written_computed_by_onnx_runtime_and_read_back
 
 def test_integers_of_quantized_networks_are_written_and_read_back(tmp_path: Path) -> None:
     network = read_onnx(FASHION / "fashion.onnx").graph
-    graph = Menu(network, load_samples(FASHION / "calibration.npz", network), lambda *_: None).graph({"dw1": "int4"})
+    graph = BitChoices(network, load_samples(FASHION / "calibration.npz", network), lambda *_: None).graph({"dw1": "int4"})
     with np.load(FASHION / "test_images.npz") as data:
         frames = data["x"][:8]
     scheme = graph.tensors["image"].scheme

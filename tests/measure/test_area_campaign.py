@@ -13,14 +13,14 @@ import pytest
 from dovetail.cli import main
 from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
-from dovetail.measure.area_campaign import TOP, Counted, Store, count_layer, family_of, result_key, run_campaign
+from dovetail.measure.area_campaign import TOP, AreaResults, CountedArea, count_layer, family_of, result_key, run_campaign
 from dovetail.measure.area_layers import AreaLayer, area_graph, designed_area_layers
 from dovetail.measure.area_model import LOGIC, REGISTERS, engines, fit_model, judge, judgement_json, judgement_table, predicted
-from dovetail.measure.layers import Layer
+from dovetail.measure.layers import MeasuredLayer
 from dovetail.platform.fitted import dhm_model
 
-TINY = AreaLayer(Layer("add", 1, 4, inputs=2), True, "normal", 4, False, 1)
-TINY_POOL = AreaLayer(Layer("max_pool", 1, 8, 0, 2, 2), False, "normal", 4, False, 2)
+TINY = AreaLayer(MeasuredLayer("add", 1, 4, inputs=2), True, "normal", 4, False, 1)
+TINY_POOL = AreaLayer(MeasuredLayer("max_pool", 1, 8, 0, 2, 2), False, "normal", 4, False, 2)
 
 
 def silent(stage: str, done: int, total: int) -> None:
@@ -31,7 +31,7 @@ class Recorder(Executor):
     """An executor of somebody else's that computes at once and remembers what came back."""
 
     def __init__(self) -> None:
-        self.results: list[tuple[str, Counted | None]] = []
+        self.results: list[tuple[str, CountedArea | None]] = []
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -41,7 +41,7 @@ class Recorder(Executor):
 
 
 def test_a_second_run_counts_nothing_and_a_changed_layer_alone_is_counted(tmp_path: Path) -> None:
-    store, first, second, third = Store(tmp_path / "store"), Recorder(), Recorder(), Recorder()
+    store, first, second, third = AreaResults(tmp_path / "store"), Recorder(), Recorder(), Recorder()
     counted = run_campaign([TINY, TINY_POOL], ["ecp5"], store, silent, first)
     again = run_campaign([TINY, TINY_POOL], ["ecp5"], store, silent, second)
     assert [found is not None for _, found in first.results] == [True, True]
@@ -57,14 +57,14 @@ def test_an_interrupted_run_keeps_what_it_counted(tmp_path: Path) -> None:
         if done == 1:
             raise KeyboardInterrupt
 
-    store = Store(tmp_path)
+    store = AreaResults(tmp_path)
     with pytest.raises(KeyboardInterrupt), ThreadPoolExecutor(1) as pool:
         run_campaign([TINY, TINY_POOL], ["ecp5"], store, interrupt, pool)
     assert len(store.keys("ecp5")) == 1
 
 
 def test_the_process_pool_of_its_own_finds_what_another_executor_stored(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = AreaResults(tmp_path)
     key, found = count_layer(TINY, "ecp5", frozenset())
     assert found is not None
     store.write(found)
@@ -84,7 +84,7 @@ def test_a_damaged_result_is_named(tmp_path: Path) -> None:
     (tmp_path / "ecp5").mkdir()
     (tmp_path / "ecp5" / "abc.json").write_text("{}")
     with pytest.raises(UsageError, match=r"abc\.json: not a result of a campaign \('schema'\); remove the file"):
-        Store(tmp_path).read("ecp5", "abc")
+        AreaResults(tmp_path).read("ecp5", "abc")
 
 
 def test_a_longer_campaign_contains_a_shorter_one_and_both_halves_have_every_operator() -> None:
@@ -101,7 +101,7 @@ def test_a_fit_finds_the_coefficients_that_counts_were_made_with_and_is_judged_b
     model, layers = dhm_model("dhm-ecp5"), designed_area_layers(64)
     true = {name: 0.5 + index / 10 for index, name in enumerate((*LOGIC, *REGISTERS))}
     made = predicted(engines(dict.fromkeys(layers)), model, **true)  # type: ignore[arg-type]
-    counted = {layer: Counted("", str(layer), "ecp5", "Yosys 0.70", {r: float(v[i]) for r, v in made.items()}, 1.0)
+    counted = {layer: CountedArea("", str(layer), "ecp5", "Yosys 0.70", {r: float(v[i]) for r, v in made.items()}, 1.0)
                for i, layer in enumerate(layers)}
     assert fit_model("ecp5", counted) == pytest.approx(true, rel=1e-4)
     perfect, shipped = judge("ecp5", counted, true), judge("ecp5", counted)

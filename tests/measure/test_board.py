@@ -15,7 +15,7 @@ from dovetail.cost.fitting.layers import layer_features
 from dovetail.errors import UsageError
 from dovetail.hardware.work import whole_units
 from dovetail.measure.board import calibrate, read_measurements
-from dovetail.measure.layers import COLUMNS, Layer, designed_layers, shape_of
+from dovetail.measure.layers import COLUMNS, MeasuredLayer, designed_layers, shape_of
 from dovetail.measure.records import Record, Timing, save_record
 from dovetail.platform import load_platform
 from dovetail.platform.calibrated import TERMS
@@ -23,7 +23,7 @@ from dovetail.platform.calibrated import TERMS
 TRUTH = {"launch_s": 4e-6, "s_per_mac": 2e-11, "s_per_read": 1e-10, "s_per_write": 2e-10, "s_per_weight": 3e-10}
 
 
-def seconds_of(layer: Layer) -> float:
+def seconds_of(layer: MeasuredLayer) -> float:
     _, amounts = layer_features(shape_of(layer))
     return float(sum(TRUTH.get(term, 0.0) * amount for term, amount in zip(TERMS, amounts, strict=True)))
 
@@ -44,7 +44,8 @@ def test_a_known_device_is_found_again_and_its_board_plans(record: Record, tmp_p
     gpu, (link,) = board.device("gpu"), board.links
     assert (gpu.idle_power_w, gpu.busy_power_w) == (5.0, pytest.approx(30.0))
     assert (link.latency_s, link.bandwidth_bytes_per_s) == (pytest.approx(1e-5), pytest.approx(2e10))
-    others = (Layer("conv", 40, 20, 72, 3, activation="relu"), Layer("conv", 72, 20, 72, 5, groups=72), Layer("gemm", 300, 1, 50))
+    others = (MeasuredLayer("conv", 40, 20, 72, 3, activation="relu"), MeasuredLayer("conv", 72, 20, 72, 5, groups=72),
+              MeasuredLayer("gemm", 300, 1, 50))
     for layer in others:
         graph = shape_of(layer)
         costs = costs_of(graph, graph.nodes[0], None, *whole_units(), gpu)
@@ -66,7 +67,7 @@ def test_energy_is_told_apart_into_running_computing_and_moving(record: Record, 
     gpu = load_platform(str(tmp_path / "mine.toml")).device("gpu")
     assert gpu.busy_power_w == pytest.approx(12.0, rel=1e-3)
     assert (gpu.parameters["j_per_mac"], gpu.parameters["j_per_element"]) == pytest.approx((3e-11, 2e-9), rel=1e-3)
-    graph = shape_of(Layer("conv", 40, 20, 72, 3))
+    graph = shape_of(MeasuredLayer("conv", 40, 20, 72, 3))
     costs = costs_of(graph, graph.nodes[0], None, *whole_units(), gpu)
     assert costs is not None
     expected = 7.0 * costs.alone_s[0] + 3e-11 * 400 * 40 * 72 * 9 + 2e-9 * 400 * (40 + 72)
@@ -82,10 +83,10 @@ def test_few_layers_with_energy_give_one_power(record: Record) -> None:
 
 
 @pytest.mark.parametrize(("asked", "source"), [
-    (Layer("average_pool", 16, 28, 16, 3), "of another kind"), (Layer("gemm", 64, 1, 10), "of another kind"),
-    (Layer("add", 16, 28, 16, inputs=2), "bytes moved"),
+    (MeasuredLayer("average_pool", 16, 28, 16, 3), "of another kind"), (MeasuredLayer("gemm", 64, 1, 10), "of another kind"),
+    (MeasuredLayer("add", 16, 28, 16, inputs=2), "bytes moved"),
 ])
-def test_a_class_that_was_not_measured_borrows_or_moves_bytes_and_says_so(record: Record, tmp_path: Path, asked: Layer,
+def test_a_class_that_was_not_measured_borrows_or_moves_bytes_and_says_so(record: Record, tmp_path: Path, asked: MeasuredLayer,
                                                                           source: str) -> None:
     known = {layer: timing for layer, timing in record.layers.items()
              if layer.op == "max_pool" or (layer.op == "conv" and layer.groups == 1 and layer.channels > 4)}
@@ -116,8 +117,8 @@ def table(path: Path, *rows: str) -> Path:
 def test_a_table_is_read_as_it_is_documented(tmp_path: Path) -> None:
     path = table(tmp_path / "rows.csv", "conv,8,14,16,3,1,1,1,relu,0.001,0.02", "gemm,64,1,10,1,1,1,1,none,0.0001,")
     record = read_measurements(path, "cpu")
-    assert record.layers == {Layer("conv", 8, 14, 16, 3, activation="relu"): Timing(0.001, 0.02),
-                             Layer("gemm", 64, 1, 10): Timing(1e-4)}
+    assert record.layers == {MeasuredLayer("conv", 8, 14, 16, 3, activation="relu"): Timing(0.001, 0.02),
+                             MeasuredLayer("gemm", 64, 1, 10): Timing(1e-4)}
 
 
 @pytest.mark.parametrize(("row", "message"), [
@@ -161,7 +162,7 @@ def test_the_command_fits_a_record_into_a_board(record: Record, tmp_path: Path, 
 def test_shares_of_a_calibrated_device_grow_with_the_share(record: Record, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(calibrate(record, "mine").text)
     gpu = load_platform(str(tmp_path / "mine.toml")).device("gpu")
-    graph = shape_of(Layer("conv", 32, 28, 64, 3, activation="relu"))
+    graph = shape_of(MeasuredLayer("conv", 32, 28, 64, 3, activation="relu"))
     (node,) = graph.nodes
     for axis in node.op.axes(graph.input_shapes(node)):
         extent = node.op.extent(axis, graph.input_shapes(node))

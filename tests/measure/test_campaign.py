@@ -12,11 +12,12 @@ import pytest
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
 from dovetail.measure.campaign import measure
-from dovetail.measure.layers import Layer, designed_layers, graph_of, operator_macs
+from dovetail.measure.layers import MeasuredLayer, designed_layers, graph_of, operator_macs
 from dovetail.measure.processor import ProcessorDevice
 from dovetail.measure.records import Timing, load_record, save_record
 
-LAYERS = (Layer("conv", 8, 14, 16, 3, activation="relu"), Layer("gemm", 64, 1, 10), Layer("add", 8, 7, 8, inputs=2))
+LAYERS = (MeasuredLayer("conv", 8, 14, 16, 3, activation="relu"), MeasuredLayer("gemm", 64, 1, 10),
+          MeasuredLayer("add", 8, 7, 8, inputs=2))
 
 
 class Toy:
@@ -30,7 +31,7 @@ class Toy:
     def idle_power_w(self) -> float | None:
         return 2.0
 
-    def layer(self, layer: Layer, energy: bool = False) -> Timing:
+    def layer(self, layer: MeasuredLayer, energy: bool = False) -> Timing:
         if self.patience == 0:
             raise KeyboardInterrupt
         self.patience -= 1
@@ -117,14 +118,17 @@ def test_a_file_that_is_no_record_is_named(tmp_path: Path, content: str, message
 
 def test_an_unknown_operator_or_activation_is_named() -> None:
     with pytest.raises(UsageError, match="operator 'softmax' is unknown; known are conv, gemm"):
-        graph_of(Layer("softmax", 4))
+        graph_of(MeasuredLayer("softmax", 4))
     with pytest.raises(UsageError, match="activation 'tanh' is unknown; known are none, relu, relu6"):
-        graph_of(Layer("conv", 4, 4, 4, activation="tanh"))
+        graph_of(MeasuredLayer("conv", 4, 4, 4, activation="tanh"))
 
 
-@pytest.mark.parametrize("layer", [*LAYERS, Layer("global_average", 16, 7, 16), Layer("conv", 3, 16, 8, 3, 2, activation="relu"),
-                                   Layer("concat", 16, 7, 32, inputs=2), Layer("conv", 16, 7, 16, 3, groups=16)], ids=str)
-def test_a_layer_between_others_has_kernels_of_its_own(layer: Layer) -> None:
+@pytest.mark.parametrize("layer",
+                         [*LAYERS, MeasuredLayer("global_average", 16, 7, 16),
+                          MeasuredLayer("conv", 3, 16, 8, 3, 2, activation="relu"),
+                                   MeasuredLayer("concat", 16, 7, 32, inputs=2), MeasuredLayer("conv", 16, 7, 16, 3, groups=16)],
+                                   ids=str)
+def test_a_layer_between_others_has_kernels_of_its_own(layer: MeasuredLayer) -> None:
     found = ProcessorDevice(threads=1).layer(layer)
     assert 0 < found.seconds < float("inf")
     assert found.energy_j is None

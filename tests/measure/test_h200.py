@@ -13,7 +13,7 @@ from dovetail.hardware.work import whole_units
 from dovetail.ir import Graph
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.measure.board import Calibration, calibrate
-from dovetail.measure.layers import Layer, shape_of
+from dovetail.measure.layers import MeasuredLayer, shape_of
 from dovetail.measure.records import Record, load_record
 from dovetail.platform import load_platform
 from dovetail.platform.device import Device
@@ -79,7 +79,7 @@ def test_networks_the_fit_has_not_seen_come_within_a_tenth(name: str, record: Re
 
 
 def test_groups_of_odd_width_have_costs_of_their_own(shipped: Device) -> None:
-    even, odd = (spent(shape_of(Layer("conv", c, 28, c, 3, 1, 8)), shipped)[0] for c in (256, 240))
+    even, odd = (spent(shape_of(MeasuredLayer("conv", c, 28, c, 3, 1, 8)), shipped)[0] for c in (256, 240))
     assert odd > 2 * even
 
 
@@ -87,5 +87,5 @@ def test_the_two_poolings_have_costs_of_their_own(record: Record, shipped: Devic
     for layer, timing in record.layers.items():
         if layer.op == "max_pool" and layer.kernel == 3:
             assert timing.seconds / 2.5 < spent(shape_of(layer), shipped)[0] < 2.5 * timing.seconds, layer
-    largest, average = (spent(shape_of(Layer(op, 128, 28, 128, 3, 2)), shipped)[0] for op in ("max_pool", "average_pool"))
+    largest, average = (spent(shape_of(MeasuredLayer(op, 128, 28, 128, 3, 2)), shipped)[0] for op in ("max_pool", "average_pool"))
     assert largest > 3 * average

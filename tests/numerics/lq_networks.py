@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, MaxPool, Node, Reshape, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
 
 IMAGE = Scheme(8, False, (-8,))
 
 
-def learned(rng: np.random.Generator, body: Conv | Gemm, shape: tuple[int, ...], weight_bits: int, input_bits: int) -> Learned:
+def learned(rng: np.random.Generator, body: Conv | Gemm, shape: tuple[int, ...], weight_bits: int,
+            input_bits: int) -> LearnedLayer:
     """A layer whose weights, bases, gains (of both signs) and offsets are drawn."""
     filters = shape[0]
     if weight_bits:
@@ -20,8 +21,8 @@ def learned(rng: np.random.Generator, body: Conv | Gemm, shape: tuple[int, ...],
         weights = rng.integers(-127, 128, shape).astype(np.int8)
         basis = np.exp2(rng.integers(-9, -6, (filters, 1)).astype(np.float64))
     input_basis = np.sort(rng.uniform(0.2, 1.0, input_bits)) if input_bits else np.asarray([IMAGE.scale])
-    return Learned(body, weights, weight_bits, basis, input_bits, input_basis, rng.normal(0, 1, filters),
-                   rng.normal(0.3, 0.5, filters))
+    return LearnedLayer(body, weights, weight_bits, basis, input_bits, input_basis, rng.normal(0, 1, filters),
+                        rng.normal(0.3, 0.5, filters))
 
 
 def conv_of(shape: tuple[int, ...], groups: int = 1, stride: int = 1, pad: int = 1) -> Conv:
@@ -42,7 +43,7 @@ def network(seed: int, weight_bits: int, input_bits: int, product_bits: int = 9,
             fixed: Scheme | None) -> None:
         layer = learned(rng, body, shape, wbits, abits)
         if abits:
-            layer = Learned(*(basis if f == "input_basis" else getattr(layer, f) for f in layer.__dataclass_fields__))
+            layer = LearnedLayer(*(basis if f == "input_basis" else getattr(layer, f) for f in layer.__dataclass_fields__))
         node, own = coded_node(name, layer, source, f"{name}_y", None if fixed else boundaries, 255, product_bits)
         nodes.append(node)
         constants.extend(own)

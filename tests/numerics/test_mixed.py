@@ -16,7 +16,7 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_fit import fit_levels, fit_weights
-from dovetail.numerics.mixed import Menu, bits_of
+from dovetail.numerics.mixed import BitChoices, bits_of
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_integer
@@ -29,9 +29,9 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def menu() -> Menu:
+def menu() -> BitChoices:
     graph = read_onnx(FASHION / "fashion.onnx").graph
-    return Menu(graph, load_samples(FASHION / "calibration.npz", graph), silent)
+    return BitChoices(graph, load_samples(FASHION / "calibration.npz", graph), silent)
 
 
 def frames(graph: Graph, count: int = 8) -> dict[str, np.ndarray]:
@@ -42,14 +42,14 @@ def frames(graph: Graph, count: int = 8) -> dict[str, np.ndarray]:
     return {"image": quantize(x.astype(np.float64), scheme).astype(scheme.dtype)}
 
 
-def test_all_int8_is_what_quantization_makes(menu: Menu) -> None:
+def test_all_int8_is_what_quantization_makes(menu: BitChoices) -> None:
     plain = quantize_graph(menu.network, menu.samples, 8, equalise=Equalise.OFF)
     made = menu.graph({})
     x = frames(plain)
     np.testing.assert_array_equal(run_integer(made, x)["logits"], run_integer(plain, x)["logits"])
 
 
-def test_layers_and_what_they_read_have_the_bits_that_were_asked_for(menu: Menu) -> None:
+def test_layers_and_what_they_read_have_the_bits_that_were_asked_for(menu: BitChoices) -> None:
     graph = menu.graph({"dw1": "int4", "pw2": "int4", "dw3": "lq2", "fc1": "lq3", "conv1": "lq2"})
 
     def bits(tensor: str) -> int:
@@ -72,7 +72,7 @@ def test_layers_and_what_they_read_have_the_bits_that_were_asked_for(menu: Menu)
 
 @pytest.mark.parametrize("kinds", [{"dw1": "int4", "fc2": "int4"}, {"pw3": "lq2", "fc2": "lq4", "dw2": "int4"}])
 def test_a_mixed_network_comes_back_from_its_file_and_onnx_runtime_computes_the_same(
-        menu: Menu, kinds: dict[str, str], tmp_path: Path) -> None:
+        menu: BitChoices, kinds: dict[str, str], tmp_path: Path) -> None:
     graph = menu.graph(kinds)
     x = frames(graph)
     expected = run_integer(graph, x)["logits"]
@@ -82,7 +82,7 @@ def test_a_mixed_network_comes_back_from_its_file_and_onnx_runtime_computes_the_
     np.testing.assert_array_equal(next(iter(run_oracle(graph, x).values())), expected)
 
 
-def test_coding_a_layer_keeps_the_means_of_its_outputs(menu: Menu) -> None:
+def test_coding_a_layer_keeps_the_means_of_its_outputs(menu: BitChoices) -> None:
     """What codes take from the mean stands in the bias: without it, scores would be off on average."""
     graph = menu.graph({"fc2": "lq2"})
     plain = menu.graph({})
@@ -95,16 +95,16 @@ def test_coding_a_layer_keeps_the_means_of_its_outputs(menu: Menu) -> None:
     assert np.abs(shift).max() < 0.25 * spread
 
 
-def test_what_cannot_be_is_refused(menu: Menu) -> None:
+def test_what_cannot_be_is_refused(menu: BitChoices) -> None:
     with pytest.raises(UsageError, match="bits 'lq9': unknown; int2 to int8 and lq1 to lq4 exist"):
         bits_of("lq9")
     with pytest.raises(ModelError, match="came quantized; bits are chosen for a float model"):
-        Menu(menu.whole(8), menu.samples, silent)
+        BitChoices(menu.whole(8), menu.samples, silent)
     node = menu.network.node("pw1")
     assert isinstance(node.op, Conv)
     bound = Conv(node.op.filters, node.op.window, node.op.groups, Clamp(0.0, 6.0))
     nodes = tuple(n if n.name != "pw1" else type(n)(n.name, bound, n.inputs, n.params, n.output) for n in menu.network.nodes)
-    limited = Menu(menu.network.with_nodes(nodes), menu.samples, silent)
+    limited = BitChoices(menu.network.with_nodes(nodes), menu.samples, silent)
     with pytest.raises(UnsupportedError, match="pw1: lq2 for a layer with a bound above; int8 or int4 keep it"):
         limited.graph({"pw1": "lq2"})
 

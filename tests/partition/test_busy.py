@@ -16,7 +16,7 @@ from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.costs import tabulate
-from dovetail.platform.accelerator import Accelerator, Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual
 
 GRAPHS = {"chain": lambda seed: chain(3, 2, 4), "residual": residual, "fork": fork, "depthwise": depthwise, "pooled": pooled}
@@ -90,7 +90,7 @@ def test_engines_count_by_themselves_and_a_reused_fpga_adds_up() -> None:
 def test_layers_that_share_arrays_take_turns_on_them(seed: int, name: str) -> None:
     graph, board = GRAPHS[name](seed), platform(seed, budget=1e9)
     layers = [n.name for n in graph.nodes]
-    shared = Accelerator(Architecture.FIBHA, dict.fromkeys(layers[:1]), tuple(layers[1:]))
+    shared = AcceleratorDesign(Architecture.FIBHA, dict.fromkeys(layers[:1]), tuple(layers[1:]))
     problem = Problem(graph, board.with_accelerator("fpga", shared), Synthetic(seed), Goal.THROUGHPUT)
     hold_together(problem, seed)
     everywhere = evaluate(problem, {n: whole_on("fpga") for n in layers})

@@ -23,7 +23,7 @@ from dovetail.errors import MismatchError
 from dovetail.fpga.design import Design
 from dovetail.fpga.toolchain.simulate import scratch_folder
 from dovetail.fpga.toolchain.tools import GIBIBYTE, Command, run_tool
-from dovetail.fpga.toolchain.verilate import Target, build_target
+from dovetail.fpga.toolchain.verilate import BuildTarget, build_target
 from dovetail.ir import RELU, Array, Conv, Graph, MaxPool, Node
 from lib.peers.layers import GAIN, WEIGHT_EXPONENT, Case, dense_weights, integer_network
 from lib.peers.measured import Measured, count, missing
@@ -126,7 +126,7 @@ def run(made: Generated) -> tuple[int, Array]:
     """Run one frame in Verilator; returns the clocks it took and the memory afterwards."""
     files = {f"{TOP}.v": made.verilog, "registers.h": made.registers,
              "memory.cpp": Path(__file__).with_name("memory.cpp").read_text(encoding="utf-8")}
-    program = build_target(Target(files, None, PROGRAM))
+    program = build_target(BuildTarget(files, None, PROGRAM))
     lines: list[str] = []
     with scratch_folder() as folder:
         made.image.tofile(folder / "memory.bin")

@@ -22,12 +22,12 @@ from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import window_of
 from dovetail.hardware.shares import Question, shares_in
 from dovetail.ir import Graph, Node
-from dovetail.platform.accelerator import Accelerator
+from dovetail.platform.accelerator import AcceleratorDesign
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
 
 
-def config_of(accelerator: Accelerator) -> Config | None:
+def config_of(accelerator: AcceleratorDesign) -> Config | None:
     """The configuration of the arrays; None where every layer has an engine of its own."""
     if not accelerator.reusable:
         return None
@@ -43,7 +43,7 @@ def arrays_of(config: Config) -> dict[str, int]:
     return {name: int(getattr(config, name)) for name in Config.__dataclass_fields__}
 
 
-def multipliers_of(graph: Graph, accelerator: Accelerator) -> int:
+def multipliers_of(graph: Graph, accelerator: AcceleratorDesign) -> int:
     """Multipliers of an accelerator, whatever makes them: products that all its engines can make in a clock.
 
     Engines have one for every product of a clock, in multiplier blocks (two where one makes two) or in logic; layers that are
@@ -122,7 +122,7 @@ def _fused(graph: Graph, node: Node, block: Bottleneck, costs: ShareCosts, devic
     return replace(costs, energy_j=energy, resources={r: np.array([used.get(r, 0.0)]) for r in costs.resources})
 
 
-def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: Accelerator, device: Device) -> ShareCosts:
+def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: AcceleratorDesign, device: Device) -> ShareCosts:
     config = config_of(accelerator)
     assert config is not None
     assert device.clock_hz is not None

@@ -13,8 +13,8 @@ from functools import lru_cache
 from math import ceil
 
 from dovetail.cost.array_area import block_resources, multipliers_of, outline_of
-from dovetail.hardware.arrays.jobs import INPUT, Job, Kind, Program
-from dovetail.hardware.arrays.layers import Config, Layers, layers_of
+from dovetail.hardware.arrays.jobs import INPUT, ArrayProgram, Job, TransferKind
+from dovetail.hardware.arrays.layers import ArrayLayers, Config, layers_of
 from dovetail.hardware.arrays.program import divides, program_of
 from dovetail.hardware.arrays.refusals import reason_refused
 from dovetail.hardware.arrays.timeline import Play, Striped
@@ -101,7 +101,7 @@ def block_interval(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     return program_interval(_program(graph, tuple(nodes), config))
 
 
-def program_interval(program: Program) -> int:
+def program_interval(program: ArrayProgram) -> int:
     """Clocks between frames that follow each other."""
     ends = frame_ends(program)
     entry = program.layers.maps[program.layers.entry]
@@ -114,11 +114,11 @@ def needs_limit(graph: Graph, nodes: Sequence[str], config: Config) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _layers(graph: Graph, nodes: tuple[str, ...], counts: bool) -> Layers:
+def _layers(graph: Graph, nodes: tuple[str, ...], counts: bool) -> ArrayLayers:
     return layers_of(graph, nodes, counts)
 
 
-def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
+def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> ArrayProgram:
     """The layer program, made once for all arrays that differ only in how products are made and in frames of the input."""
     plain = replace(config, packed=False, soft=0, input_buffers=1)
     found = _plain_program(graph, nodes, plain)
@@ -127,24 +127,25 @@ def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
 
 
 @lru_cache(maxsize=64)
-def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Program:
+def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> ArrayProgram:
     return program_of(_layers(graph, nodes, config.counts), config)
 
 
-def program_cost(program: Program, device: Device) -> BlockCost:
+def program_cost(program: ArrayProgram, device: Device) -> BlockCost:
     """Costs of a layer program."""
     layers, config = program.layers, program.config
     entry = layers.maps[layers.entry]
     load, leave = entry.pixels * config.words(entry.channels), _leaving(program)
     ends = frame_ends(program)
-    weights, maps = program.moved_bytes(Kind.WEIGHTS), sum(program.moved_bytes(k) for k in (Kind.LOAD, Kind.STORE))
+    weights, maps = program.moved_bytes(TransferKind.WEIGHTS), sum(program.moved_bytes(k) for k in (TransferKind.LOAD,
+                                                                                                    TransferKind.STORE))
     resources = block_resources(program, device.model)
     bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
     return BlockCost(ends[0] + leave + LEAVE_CLOCKS, program_interval(program), load, weights + maps, maps, resources,
                      _layer_costs(program), bits, sum(x.macs for x in layers.layers), multipliers_of(outline_of(program)))
 
 
-def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
+def _layer_costs(program: ArrayProgram) -> tuple[LayerCost, ...]:
     config, jobs = program.config, [list[Job]() for _ in program.layers.layers]
     for job in program.jobs:
         jobs[job.layer].append(job)
@@ -156,17 +157,17 @@ def _layer_costs(program: Program) -> tuple[LayerCost, ...]:
     return tuple(found)
 
 
-def frame_ends(program: Program) -> list[int]:
+def frame_ends(program: ArrayProgram) -> list[int]:
     """Clocks at which the outputs of some frames are complete, when frames arrive without gaps."""
     play = _player(program)
     return [play.frame(number) for number in range(FRAMES)]
 
 
-def _player(program: Program) -> Play:
+def _player(program: ArrayProgram) -> Play:
     return Striped(program) if program.transfers else Play(program)
 
 
-def _leaving(program: Program) -> int:
+def _leaving(program: ArrayProgram) -> int:
     """Beats of the output stream."""
     last = program.layers.maps[program.layers.exit]
     return last.pixels * program.config.words(last.channels)

@@ -19,11 +19,11 @@ from dovetail.hardware.arrays.jobs import (
     ARRAY_SLOTS,
     DEPTHWISE,
     DEPTHWISE_SLOTS,
-    Kind,
-    Program,
+    ArrayProgram,
+    TransferKind,
     fifo_depth,
 )
-from dovetail.hardware.arrays.layers import Config, Layer
+from dovetail.hardware.arrays.layers import ArrayLayer, Config
 from dovetail.hardware.arrays.popcount import CountedSums, counted_content, counted_sums
 from dovetail.hardware.rounding import tree_bits
 from dovetail.platform.fitted import DhmModel, dhm_model
@@ -58,7 +58,7 @@ CONTROL_LOGIC, CONTROL_REGISTERS = 1000.0, 250.0
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ArrayContent:
     """What a block is made of, in bits and products."""
 
     products: int
@@ -90,7 +90,7 @@ class Outline:
     """Of an array that counts bits."""
 
 
-def outline_of(program: Program) -> Outline:
+def outline_of(program: ArrayProgram) -> Outline:
     """The outline of a layer program."""
     return Outline(program.config, program.weight_depth, program.phases, sum_bits(program),
                    any(x.add is not None for x in program.layers.layers), any(_averages(program)), tuple(memories_of(program)),
@@ -110,7 +110,7 @@ def multipliers_of(outline: Outline) -> int:
     return array + depthwise + config.inputs * (bool(array) + bool(outline.phases))
 
 
-def block_resources(program: Program, model_name: str) -> tuple[tuple[str, float], ...]:
+def block_resources(program: ArrayProgram, model_name: str) -> tuple[tuple[str, float], ...]:
     """Resources of a layer program by the names boards use."""
     logic, registers = CONTROL_LOGIC, CONTROL_REGISTERS
     if program.transfers:
@@ -129,7 +129,7 @@ def outline_resources(outline: Outline, model_name: str, control_logic: float = 
             ("dsp", cost["dsp_per_product"] * (content.products + content.finishers)))
 
 
-def _counting(outline: Outline) -> Content:
+def _counting(outline: Outline) -> ArrayContent:
     """Bits of a block whose array counts bits, and whose depthwise array takes the largest of taps."""
     config = outline.config
     logic = registers = choices = 0.0
@@ -143,10 +143,10 @@ def _counting(outline: Outline) -> Content:
         registers += 2 * taps + window + config.inputs * FINISH_REGISTERS
         choices += max(0, outline.phases - 1) * taps
         multipliers += config.inputs
-    return Content(multipliers, 0, logic, choices, 0.0, registers, outline.memories)
+    return ArrayContent(multipliers, 0, logic, choices, 0.0, registers, outline.memories)
 
 
-def content_of(outline: Outline) -> Content:
+def content_of(outline: Outline) -> ArrayContent:
     """Bits of a block, part by part as it is built."""
     if outline.config.counts:
         return _counting(outline)
@@ -179,8 +179,8 @@ def content_of(outline: Outline) -> Content:
     choices = 6 * word + options + (channels * channels * 17 if shared else 0)
     multipliers = sum(count * products for count, products, _ in lanes) - filters * channels // 2 * config.packed
     soft = config.soft * channels if outline.weight_depth else 0
-    return Content(multipliers - soft, channels * len(widths), adders + restarts + handed_on + SOFT_LOGIC * soft,
-                   choices, finishing, registers, outline.memories)
+    return ArrayContent(multipliers - soft, channels * len(widths), adders + restarts + handed_on + SOFT_LOGIC * soft,
+                        choices, finishing, registers, outline.memories)
 
 
 def _packed_tree(config: Config) -> tuple[int, int]:
@@ -191,13 +191,13 @@ def _packed_tree(config: Config) -> tuple[int, int]:
     return packed // 2 + own, odd + parts * PRODUCT_BITS
 
 
-def sum_bits(program: Program) -> tuple[int, int]:
+def sum_bits(program: ArrayProgram) -> tuple[int, int]:
     """Bits of the widest sum of either engine."""
     done = {(job.layer, job.engine) for job in program.jobs}
     return widest_sums(program.config, [(program.layers.layers[number], engine) for number, engine in done])
 
 
-def widest_sums(config: Config, layers: Iterable[tuple[Layer, int]]) -> tuple[int, int]:
+def widest_sums(config: Config, layers: Iterable[tuple[ArrayLayer, int]]) -> tuple[int, int]:
     """Bits of the widest sum of either engine, for layers with the engine of each."""
     widest = [0, 0]
     for layer, engine in layers if not config.counts else ():
@@ -208,13 +208,13 @@ def widest_sums(config: Config, layers: Iterable[tuple[Layer, int]]) -> tuple[in
     return widest[0], widest[1]
 
 
-def _averages(program: Program) -> list[bool]:
+def _averages(program: ArrayProgram) -> list[bool]:
     """Of every layer whether it divides by a count that is no power of two."""
     counts = [(x, prod(x.window.kernel)) for x in program.layers.layers]
     return [x.plain and not x.largest and count & (count - 1) > 0 for x, count in counts]
 
 
-def memories_of(program: Program) -> list[tuple[int, int, int]]:
+def memories_of(program: ArrayProgram) -> list[tuple[int, int, int]]:
     """Copies, words and width of every memory."""
     config = program.config
     word, beat = config.word_bits, config.port_bytes * 8
@@ -247,19 +247,19 @@ def array_pieces(config: Config) -> int:
     return -(-config.inputs * config.outputs * (config.weight_planes or 8) // (config.port_bytes * 8))
 
 
-def transfer_memories(program: Program, address: int) -> list[tuple[int, int, int]]:
+def transfer_memories(program: ArrayProgram, address: int) -> list[tuple[int, int, int]]:
     """Tables of what passes the memory port, and beats on their way out."""
     if not program.transfers:
         return [(1, len(program.jobs), 14)]
     kinds = [t.kind for t in program.transfers]
     counts = sum(max(1, n.bit_length()) for n in (len(program.jobs), sum(t.bursts for t in program.transfers)))
-    found = [(1, len(kinds) - kinds.count(Kind.STORE), 36 + address + counts), (1, len(kinds), 30 + counts)]
+    found = [(1, len(kinds) - kinds.count(TransferKind.STORE), 36 + address + counts), (1, len(kinds), 30 + counts)]
     if program.outside:
-        found += [(1, kinds.count(Kind.STORE), 16 + address + counts), (1, OUTSIDE_BEATS, program.config.port_bytes * 8)]
+        found += [(1, kinds.count(TransferKind.STORE), 16 + address + counts), (1, OUTSIDE_BEATS, program.config.port_bytes * 8)]
     return found
 
 
-def _memories(content: Content, model: DhmModel) -> tuple[float, float, float]:
+def _memories(content: ArrayContent, model: DhmModel) -> tuple[float, float, float]:
     """RAM blocks, logic of memories in look-up tables, and the registers behind those."""
     blocks = small = kept = 0.0
     for copies, depth, width in content.memories:

@@ -24,7 +24,7 @@ from dovetail.hardware.arrays.jobs import (
     read_range,
     row_beats,
 )
-from dovetail.hardware.arrays.layers import Config, Layer, Layers
+from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 from dovetail.hardware.arrays.popcount import counted_sums
 from dovetail.hardware.arrays.program import rounds_of
 from dovetail.hardware.arrays.stripes import outside_maps, passes_of, rows_read
@@ -43,7 +43,7 @@ class _Work:
     """Clocks of the first filter block; of a depthwise layer those of its words in the last filter block in front of it."""
 
 
-def barriers(layers: Layers) -> list[str | None]:
+def barriers(layers: ArrayLayers) -> list[str | None]:
     """In front of every layer the map that all before it lead to and all from it on need; None where there is none."""
     made, needs = {layer.target: i for i, layer in enumerate(layers.layers)}, list[int]()
     for layer in layers.layers:
@@ -65,7 +65,7 @@ def _any(sets: Iterable[int]) -> int:
     return found
 
 
-def least_clocks(layers: Layers, config: Config, between: Sequence[str | None]) -> tuple[
+def least_clocks(layers: ArrayLayers, config: Config, between: Sequence[str | None]) -> tuple[
         list[float], list[float], list[float]]:
     """Of every layer, at the least, if the block begins with it: clocks between frames, of one frame, and of it once loaded.
 
@@ -103,7 +103,7 @@ def _whole(clocks: float) -> float:
     return float(floor(clocks))
 
 
-def _in_stripes(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], outside: dict[str, Outside],
+def _in_stripes(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], outside: dict[str, Outside],
                 works: Sequence[_Work]) -> tuple[dict[int, list[tuple[int, _Work]]], list[int]]:
     """What layers do in stripes, with their numbers, and by layer the beats of the map it writes.
 
@@ -126,7 +126,7 @@ def _in_stripes(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]
     return found, _map_beats(layers, outside, rows)
 
 
-def _repeated(work: _Work, layer: Layer, config: Config, stripes: int, reads: int, writes: int) -> _Work:
+def _repeated(work: _Work, layer: ArrayLayer, config: Config, stripes: int, reads: int, writes: int) -> _Work:
     """The same in stripes, which read and write so many rows: every stripe needs all weights."""
     words, phases = config.words(layer.writes.channels), 1 if layer.whole else config.phases(layer.window)
     clocks = reads * layer.reads.width + (phases - 1) * writes * layer.writes.width
@@ -149,7 +149,7 @@ def _waiting(works: Sequence[_Work], follows: bool) -> int:
     return sum(w.waiting for w in works) if follows and len(works) == 2 else max(w.waiting for w in works)
 
 
-def _work(layer: Layer, config: Config) -> _Work:
+def _work(layer: ArrayLayer, config: Config) -> _Work:
     words, per = config.words(layer.writes.channels), config.block_words
     if layer.filtered(config):
         constants = constant_beats_per_word(config, DEPTHWISE)
@@ -165,14 +165,14 @@ def _work(layer: Layer, config: Config) -> _Work:
     return _Work(sum(c for c, _ in jobs), 0, sum(each), sum(each[ARRAY_SLOTS:]), jobs[0][0])
 
 
-def _job(layer: Layer, config: Config, first: int, words: int) -> tuple[int, int]:
+def _job(layer: ArrayLayer, config: Config, first: int, words: int) -> tuple[int, int]:
     """Clocks and beats of weights of a filter block."""
     steps = read_range(layer, config, first, words)[1] * prod(layer.window.kernel)
     turns = layer.turns(config)
     return layer.writes.pixels * turns * layer.rounds(config) * max(steps, words), steps * turns * row_beats(config, words)
 
 
-def _map_beats(layers: Layers, outside: Mapping[str, Outside], rows: Sequence[int]) -> list[int]:
+def _map_beats(layers: ArrayLayers, outside: Mapping[str, Outside], rows: Sequence[int]) -> list[int]:
     """By layer that writes it, beats in which a map leaves the chip and returns to those that read it, each so many rows."""
     found = [0] * len(layers.layers)
     for number, layer in enumerate(layers.layers if outside else ()):
@@ -183,7 +183,7 @@ def _map_beats(layers: Layers, outside: Mapping[str, Outside], rows: Sequence[in
     return found
 
 
-def least_resources(layers: Sequence[Layer], config: Config, model_name: str,
+def least_resources(layers: Sequence[ArrayLayer], config: Config, model_name: str,
                     banks: Sequence[tuple[int, int]] | None = None) -> dict[str, float]:
     """Resources of a block of these layers, at the least, by the names boards use.
 

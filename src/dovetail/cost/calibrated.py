@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from dovetail.hardware.shares import Floats
-from dovetail.hardware.work import Work
+from dovetail.hardware.work import ShareWork
 from dovetail.ir import AvgPool, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node
 from dovetail.platform.calibrated import RELATED, TERMS
 from dovetail.platform.device import Device
@@ -47,7 +47,7 @@ def _grouped(read: int, wrote: int) -> str:
     return "grouped" if min(read, wrote) >= VECTOR and not (read & (read - 1) or wrote & (wrote - 1)) else "grouped_odd"
 
 
-def amounts(graph: Graph, node: Node, work: Work) -> dict[str, Floats]:
+def amounts(graph: Graph, node: Node, work: ShareWork) -> dict[str, Floats]:
     """What each of TERMS is multiplied by, one entry per share (or one for all)."""
     bounds = node.op.bounds
     activated, clipped = (np.full(1, float(b)) for b in (bounds is not None, bounds is not None and isfinite(bounds.hi)))
@@ -62,7 +62,7 @@ def measured_class(group: str, found: Mapping[str, float]) -> str | None:
     return next((near for near in (group, *RELATED.get(group, ())) if any(f"{near}_{term}" in found for term in TERMS)), None)
 
 
-def calibrated_seconds(graph: Graph, node: Node, work: Work, device: Device) -> tuple[Floats, float, bool] | None:
+def calibrated_seconds(graph: Graph, node: Node, work: ShareWork, device: Device) -> tuple[Floats, float, bool] | None:
     """Seconds of every share, the relative half-width of their interval, and whether the node's own class was measured.
 
     None if neither its class nor one like it was measured.
@@ -79,7 +79,7 @@ def calibrated_seconds(graph: Graph, node: Node, work: Work, device: Device) -> 
     return seconds, found.get(f"{group}_interval_fraction", found["interval_fraction"]), group == own
 
 
-def calibrated_joules(work: Work, seconds: Floats, device: Device) -> Floats:
+def calibrated_joules(work: ShareWork, seconds: Floats, device: Device) -> Floats:
     """Energy above idle: what running draws, and what the multiply-adds and the moved elements take."""
     found = device.parameters
     done = found.get("j_per_mac", 0.0) * work.macs + found.get("j_per_element", 0.0) * (work.reads + work.writes)

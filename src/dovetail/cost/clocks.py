@@ -16,7 +16,7 @@ from dovetail.cost.folded import folds_of, shape_of
 from dovetail.cost.passage import frame_passage
 from dovetail.hardware.folds import Fold, Loops
 from dovetail.ir import Graph
-from dovetail.platform.accelerator import Accelerator
+from dovetail.platform.accelerator import AcceleratorDesign
 from dovetail.platform.device import Device
 
 DEDICATED_ERROR, ARRAYS_ERROR, OUTSIDE_ERROR = 0.02, 0.03, 0.05
@@ -74,7 +74,7 @@ def segment_clocks(graph: Graph, device: Device) -> ClockEstimate:
     return ClockEstimate(float(found.last), float(found.slowest), DEDICATED_ERROR, SOURCE)
 
 
-def accelerator_clocks(graph: Graph, accelerator: Accelerator) -> ClockEstimate:
+def accelerator_clocks(graph: Graph, accelerator: AcceleratorDesign) -> ClockEstimate:
     """Clocks of an accelerator for all nodes of a graph."""
     folds = {name: Fold(*sizes) for name, sizes in accelerator.dedicated.items() if sizes is not None}
     reusable = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)

@@ -18,7 +18,7 @@ from dovetail.hardware.engines import (
     ACCUMULATOR_BITS,
     FIELDS,
     PARTIAL_SUM_BITS,
-    Engine,
+    EngineSizes,
     engines_of,
 )
 from dovetail.hardware.lq_engines import SOURCE
@@ -89,7 +89,7 @@ def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Dev
     return found
 
 
-def _offered(graph: Graph, questions: Sequence[Question], most_bits: float) -> Engine:
+def _offered(graph: Graph, questions: Sequence[Question], most_bits: float) -> EngineSizes:
     """The engines of shares, or engines that never end for shares no plan should think of.
 
     Features of a flattened map are values of one pixel each: a device that got some of a channel's would still be sent all of it.
@@ -112,7 +112,7 @@ def _offered(graph: Graph, questions: Sequence[Question], most_bits: float) -> E
     engine, shown = engines_of(graph, asked, most_bits), np.concatenate(seen)
     if not shown.all():  # of shares that end never, nothing else matters
         rows = np.maximum(np.cumsum(shown) - 1, 0)
-        engine = Engine(**{name: getattr(engine, name)[rows] for name in FIELDS})
+        engine = EngineSizes(**{name: getattr(engine, name)[rows] for name in FIELDS})
     ends = shown & np.concatenate(whole)
     return engine if ends.all() else replace(engine, steps=np.where(ends, engine.steps, np.inf))
 
@@ -142,7 +142,7 @@ def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device
     return hardware_rows(costs, work, device, work.read_channels / work.channels, shares_in(segments))
 
 
-def engine_costs(engine: Engine, device: Device) -> ShareCosts:
+def engine_costs(engine: EngineSizes, device: Device) -> ShareCosts:
     """Time from the clock, area and power from the family's coefficients."""
     model = dhm_model(device.model)
     assert device.clock_hz is not None
@@ -158,7 +158,7 @@ def engine_costs(engine: Engine, device: Device) -> ShareCosts:
                       f"power: a model, {activity:.1%} toggles per clock")
 
 
-def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
+def resources_of(engine: EngineSizes, model: DhmModel) -> dict[str, Floats]:
     """Logic, registers and RAM blocks of the engines."""
     cost = model.coefficients
     zero = np.zeros(len(engine.steps))
@@ -183,7 +183,7 @@ def resources_of(engine: Engine, model: DhmModel) -> dict[str, Floats]:
             "dsp": cost["dsp_per_product"] * engine.products + zero}
 
 
-def _memories(engine: Engine, model: DhmModel) -> tuple[Floats, Floats, Floats]:
+def _memories(engine: EngineSizes, model: DhmModel) -> tuple[Floats, Floats, Floats]:
     """Bits of distributed memory, of the choices between its banks, and RAM blocks, of output FIFO, lines and skip FIFO."""
     zero = np.zeros(len(engine.steps))
     skip_limit = np.where(np.asarray(engine.skip_depth) > SKIP_BLOCK_DEPTH, float(SKIP_BLOCK_BITS), np.inf)
@@ -201,7 +201,7 @@ def _memories(engine: Engine, model: DhmModel) -> tuple[Floats, Floats, Floats]:
     return bits, choices, blocks
 
 
-def fifo_words_of(engine: Engine) -> Floats:
+def fifo_words_of(engine: EngineSizes) -> Floats:
     """Entries of the output FIFO: all that can be in flight."""
     flight = engine.stages + CREDIT_CYCLES - FIFO_LATENCY_CYCLES - CREDIT_RESERVE - 1
     rows, rest = np.divmod(flight, engine.row_steps)
@@ -232,6 +232,6 @@ def dhm_reductions(shapes: Sequence[tuple[int, ...]], parts: int, device: Device
     channels, height, width = np.array([map_shape(shape) for shape in shapes], dtype=np.float64).T
     one, zero = np.ones(len(shapes)), np.zeros(len(shapes))
     bits, sums = channels * 8, channels * parts * PARTIAL_SUM_BITS
-    engine = Engine(height * width, zero, one * (ROUNDING_STAGES + FIFO_LATENCY_CYCLES + np.ceil(np.log2(parts))), sums, zero,
-                    bits, channels * ACCUMULATOR_BITS * parts + bits, zero, bits, sum_bits=sums)
+    engine = EngineSizes(height * width, zero, one * (ROUNDING_STAGES + FIFO_LATENCY_CYCLES + np.ceil(np.log2(parts))), sums,
+                         zero, bits, channels * ACCUMULATOR_BITS * parts + bits, zero, bits, sum_bits=sums)
     return engine_costs(engine, device)

@@ -112,7 +112,7 @@ def _distinct(depth: int, width: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class EngineContent:
     """What an engine is made of, in bits; memories as (words, width, whether they are constant)."""
 
     adders: int
@@ -128,7 +128,7 @@ class Content:
     """Weights, constants, output FIFO, window, and in front of it what cuts pixels anew and what keeps them waiting."""
     regroups: bool = True
 
-    def without(self, leaves: bool, enters: bool, width: int) -> Content:
+    def without(self, leaves: bool, enters: bool, width: int) -> EngineContent:
         """Less the FIFO behind it, or less what is in front of it, whose beats have `width` bits: other engines are there."""
         kept = self.memories[:2] + (() if leaves else self.memories[2:3]) + self.memories[3:4] + (
             () if enters else self.memories[4:])
@@ -137,7 +137,7 @@ class Content:
                        registers=int(self.registers - 2.5 * less))
 
 
-def content_of(shape: Shape, loops: Loops, folded: FoldedRaster, turned: bool = False) -> Content:
+def content_of(shape: Shape, loops: Loops, folded: FoldedRaster, turned: bool = False) -> EngineContent:
     """Bits of a folded engine, part by part as it is built; with `turned` all passes go over a word as it comes."""
     fold, window, windowed, lanes = loops.fold, shape.window, not folded.raster.pointwise, loops.lanes
     word, taps = fold.groups * fold.inputs * shape.input_bits, prod(window.kernel)
@@ -156,7 +156,7 @@ def content_of(shape: Shape, loops: Loops, folded: FoldedRaster, turned: bool = 
     shallow = 0.5 * (_distinct(loops.clocks, weights) * (loops.clocks <= SKIP_BLOCK_DEPTH) + constants)
     left = loops.output_width * shape.output_bits
     regrouped = loops.input_width * shape.input_bits  # in front of an engine pixels are mostly cut anew
-    return Content(
+    return EngineContent(
         lanes * adders + regrouped, (0 if loops.reads_words else (loops.words - 1) * word) + lanes * (SPREAD - 1) * sum_bits
         + (taps * word if windowed and kept and again else kept), masked,
         int(lanes * in_lanes + in_window + whole + 2 * word + left + _distinct(loops.clocks, weights) + constants + shallow
@@ -186,7 +186,7 @@ def control_bits(loops: Loops, folded: FoldedRaster) -> int:
     return folded.raster.counter_bits + rounds + 4 * (FIFO_WORDS - 1).bit_length()
 
 
-def resources_of(content: Content, loops: Loops, folded: FoldedRaster, model: DhmModel) -> tuple[tuple[str, float], ...]:
+def resources_of(content: EngineContent, loops: Loops, folded: FoldedRaster, model: DhmModel) -> tuple[tuple[str, float], ...]:
     """An engine's content by the family's coefficients."""
     cost = model.coefficients
     blocks, small = 0.0, 0.0

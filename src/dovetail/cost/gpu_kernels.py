@@ -16,7 +16,7 @@ from dovetail.cost.calibrated import calibrated_joules
 from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.processor import EXTRAPOLATION_WIDENING
 from dovetail.hardware.shares import Floats, Question, shares_in
-from dovetail.hardware.work import Work, joined
+from dovetail.hardware.work import ShareWork, joined
 from dovetail.ir import Axis, Graph, Node
 from dovetail.kernels.conv import MOST_HALVED, ConvShape
 from dovetail.kernels.depthwise import DepthwiseShape
@@ -91,7 +91,7 @@ def kernel_answers(graph: Graph, questions: Sequence[Question], device: Device) 
     return [every.part(a, b) for a, b in pairwise(edges)]
 
 
-def _shape(graph: Graph, node: Node, work: Work, share: int) -> KernelShape:
+def _shape(graph: Graph, node: Node, work: ShareWork, share: int) -> KernelShape:
     """The kernel that computes one share of a node."""
     element, op = ELEMENT[KIND], node.op
     rows, columns, filters, reads = (int(_at(v, share)) for v in (work.rows_out, work.columns_out, work.filters,

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.cost.estimate import ShareCosts
-from dovetail.cost.predict import Layers, Prediction, predict
+from dovetail.cost.predict import Prediction, SquareLayers, predict
 from dovetail.hardware.shares import Flags, Floats
-from dovetail.hardware.work import Work
+from dovetail.hardware.work import ShareWork
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.factors import factor_model
 from dovetail.platform.quantity import quantity_model
@@ -21,14 +21,14 @@ from dovetail.platform.quantity import quantity_model
 HARDWARE_ROWS = "c10gx"
 
 
-def layers_of_work(work: Work, count: int) -> Layers:
+def layers_of_work(work: ShareWork, count: int) -> SquareLayers:
     """The measured kind of layer that is nearest to each share: the square output of equal area, stride 1, no padding."""
     kernel = np.atleast_1d(np.sqrt(work.kernel))
     side = np.sqrt(work.pixels) + kernel - 1
-    return Layers(*(np.broadcast_to(v, (count,)).astype(np.float64) for v in (side, work.channels, kernel, work.filters)))
+    return SquareLayers(*(np.broadcast_to(v, (count,)).astype(np.float64) for v in (side, work.channels, kernel, work.filters)))
 
 
-def row_costs(work: Work, device: Device, count: int) -> ShareCosts:
+def row_costs(work: ShareWork, device: Device, count: int) -> ShareCosts:
     """A dense convolution on a TX2 processor as its row would read, energy above idle."""
     layers = layers_of_work(work, count)
     power = predict(quantity_model("measured", f"{device.model}-power"), layers)
@@ -46,7 +46,7 @@ def row_costs(work: Work, device: Device, count: int) -> ShareCosts:
                       f"TX2 {device.kind.upper()}: {source}")
 
 
-def hardware_rows(streamed: ShareCosts, work: Work, device: Device, groups: Floats, count: int) -> ShareCosts:
+def hardware_rows(streamed: ShareCosts, work: ShareWork, device: Device, groups: Floats, count: int) -> ShareCosts:
     """A convolution as the authors' own hardware: area and power per group from the rows, times its groups.
 
     `streamed` is what our engine takes; its cycles are kept for `measured`, at the clock the rows give.
@@ -68,7 +68,7 @@ def hardware_rows(streamed: ShareCosts, work: Work, device: Device, groups: Floa
                       f"Quartus rows of the authors' hardware ({device.models})")
 
 
-def _quantity(name: str, layers: Layers, device: Device) -> Prediction:
+def _quantity(name: str, layers: SquareLayers, device: Device) -> Prediction:
     """A quantity of the FPGA rows: fitted, or in the authors' form where the set says so and they had one."""
     found = predict(quantity_model("measured", f"{HARDWARE_ROWS}-{name}"), layers)
     if device.models is not ModelSet.PUBLISHED or name not in ("alm", "m20k"):

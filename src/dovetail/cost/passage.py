@@ -45,7 +45,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class EngineSchedule:
     """Steps of an engine per frame, those that need a beat of every input, those that lead to outputs, and edges behind them."""
 
     steps: int
@@ -57,7 +57,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class FramePassage:
     """A frame through a row of engines: clocks of its outputs' last beat, of the slowest engine, and of each tensor's beats."""
 
     last: int
@@ -76,7 +76,7 @@ class _Row:
             self.streams[tensor] = Stream(channels, channels, height * width, 1 + np.arange(height * width, dtype=np.int64))
             self.slowest = max(self.slowest, height * width)
 
-    def run(self, inputs: tuple[Stream, ...], schedule: Schedule) -> Cycles:
+    def run(self, inputs: tuple[Stream, ...], schedule: EngineSchedule) -> Cycles:
         """The clocks in which an engine's outputs can be taken."""
         self.slowest = max(self.slowest, schedule.steps)
         left = leaving_times([s.ready for s in inputs], schedule.asks, schedule.leaves, schedule.latest)
@@ -90,8 +90,8 @@ class _Row:
         asks, leaves, turns = _turns(stream.channels, stream.fields, fields)
         pixels = np.arange(stream.pixels, dtype=np.int64)[:, None] * turns
         latest = np.arange(stream.pixels, dtype=np.int64)[:, None] * len(asks) + np.searchsorted(asks, leaves, side="right") - 1
-        schedule = Schedule(turns * stream.pixels, (pixels + asks).reshape(-1), (pixels + leaves).reshape(-1), 1,
-                            latest.reshape(-1))
+        schedule = EngineSchedule(turns * stream.pixels, (pixels + asks).reshape(-1), (pixels + leaves).reshape(-1), 1,
+                                  latest.reshape(-1))
         return replace(stream, fields=fields, ready=self.run((stream,), schedule))
 
     def add(self, node: Node) -> None:
@@ -106,7 +106,7 @@ class _Row:
             schedule = self.windowed(node, raster, inputs[0])
         elif node.op.averages:
             words, beats = -(-channels // fields), len(inputs[0].ready)
-            schedule = Schedule(beats, np.arange(beats), np.arange(beats - words, beats), AVERAGE_STAGES + ROUNDING_STAGES)
+            schedule = EngineSchedule(beats, np.arange(beats), np.arange(beats - words, beats), AVERAGE_STAGES + ROUNDING_STAGES)
         else:
             schedule = _pointwise(node, (height, width), -(-channels // fields))
         schedule = replace(schedule, stages=schedule.stages + SCALED_STAGES * self.scaled(node))
@@ -151,17 +151,17 @@ class _Row:
         words = -(-stream.channels // stream.fields)
         index = np.arange(height * width * words).reshape(height, width, words)
         asks = index[top:top + raster.height, left:left + raster.width].reshape(-1)
-        ready = self.run((stream,), Schedule(index.size, asks, index.reshape(-1), 1))
+        ready = self.run((stream,), EngineSchedule(index.size, asks, index.reshape(-1), 1))
         return ((replace(stream, pixels=height * width, ready=ready),),
                 Raster(replace(raster.window, pads=(0, 0, 0, 0)), height, width))
 
-    def windowed(self, node: Node, raster: Raster, stream: Stream) -> Schedule:
+    def windowed(self, node: Node, raster: Raster, stream: Stream) -> EngineSchedule:
         """A convolution, fully connected layer or pool."""
         op, fold = node.op.layer, self.folds.get(node.name)
         if op is not None and fold is None:
             own = channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0])
             stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES + ADDER_STAGES
-            return Schedule(raster.steps, np.arange(raster.beats), raster.output_steps(), stages)
+            return EngineSchedule(raster.steps, np.arange(raster.beats), raster.output_steps(), stages)
         taps = prod(raster.window.kernel)
         if op is not None:
             assert fold is not None
@@ -172,7 +172,7 @@ class _Row:
         folded = FoldedRaster(raster, loops)
         lanes = LANE_STAGES + (loops.slices > 1) if op is not None else 0
         stages = folded.stages + lanes + ceil(log2(taps)) + ROUNDING_STAGES
-        return Schedule(folded.steps, folded.input_steps(), folded.output_steps(), stages, folded.latest_beats())
+        return EngineSchedule(folded.steps, folded.input_steps(), folded.output_steps(), stages, folded.latest_beats())
 
     def fuse(self, block: Bottleneck) -> None:
         """An inverted residual that is one engine."""
@@ -183,13 +183,14 @@ class _Row:
         stream = self.in_words(self.streams[block.expand.inputs[0]], loops.input_width)
         words = -(-stream.channels // stream.fields)
         asks = np.arange(raster.beats, dtype=np.int64)[:, None] * loops.clocks + np.arange(words, dtype=np.int64)
-        schedule = Schedule(raster.steps * loops.clocks, asks.reshape(-1), (raster.output_steps() + 1) * loops.clocks - 1,
-                            FIRB_STAGES)
+        schedule = EngineSchedule(raster.steps * loops.clocks, asks.reshape(-1), (raster.output_steps() + 1) * loops.clocks - 1,
+                                  FIRB_STAGES)
         channels, height, width = stream_shape(self.graph, last.output)
         self.streams[last.output] = Stream(channels, channels, height * width, self.run((stream,), schedule))
 
 
-def frame_passage(graph: Graph, folds: Mapping[str, Fold], fused: Collection[str] = (), leaving: int | None = None) -> Passage:
+def frame_passage(graph: Graph, folds: Mapping[str, Fold], fused: Collection[str] = (),
+                  leaving: int | None = None) -> FramePassage:
     """One frame through the engines of a graph, alone, its first beat in clock 1.
 
     Nodes without a fold are mapped directly; `fused` are the depthwise nodes of inverted residuals that are one engine. Outputs
@@ -206,17 +207,17 @@ def frame_passage(graph: Graph, folds: Mapping[str, Fold], fused: Collection[str
         elif node.name not in inside:
             row.add(node)
     outputs = [row.in_words(row.streams[t], leaving or row.streams[t].channels) for t in graph.outputs]
-    return Passage(max(int(s.ready[-1]) for s in outputs), row.slowest, row.streams)
+    return FramePassage(max(int(s.ready[-1]) for s in outputs), row.slowest, row.streams)
 
 
-def _pointwise(node: Node, size: tuple[int, int], words: int) -> Schedule:
+def _pointwise(node: Node, size: tuple[int, int], words: int) -> EngineSchedule:
     """An engine that takes a beat of every input and leaves one; an enlargement leaves several."""
     height, width = size
     order = np.arange(height * width * words, dtype=np.int64)
     stages = JOIN_STAGES + ROUNDING_STAGES
     rows, columns = node.op.repeats
     taken = order.reshape(height, width, words)[::rows, ::columns].reshape(-1)
-    return Schedule(len(order), taken, order, stages)
+    return EngineSchedule(len(order), taken, order, stages)
 
 
 @lru_cache(maxsize=4096)

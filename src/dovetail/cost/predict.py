@@ -20,7 +20,7 @@ WIDENING = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class SquareLayers:
     """Square convolutions to predict, one entry per layer; LEVELS of the models, stride 1 and no padding as measured."""
 
     side: Floats
@@ -51,7 +51,7 @@ class Prediction:
     inside: Flags
 
 
-def predict(model: QuantityModel, layers: Layers, form: Form = Form.EVALUATION) -> Prediction:
+def predict(model: QuantityModel, layers: SquareLayers, form: Form = Form.EVALUATION) -> Prediction:
     """The quantity in the model's unit, for every layer."""
     value = posynomial_values(model, layers) if form is Form.POSYNOMIAL else evaluation_values(model, layers)
     inside = inside_box(model, layers)
@@ -60,12 +60,12 @@ def predict(model: QuantityModel, layers: Layers, form: Form = Form.EVALUATION) 
     return Prediction(value, value * low**widening, value * high**widening, inside)
 
 
-def physics_values(model: QuantityModel, layers: Layers) -> Floats:
+def physics_values(model: QuantityModel, layers: SquareLayers) -> Floats:
     """The part of a model that may be followed outside of the box."""
     return model.physics.at(layers.logs(BASE_VARIABLES))
 
 
-def posynomial_values(model: QuantityModel, layers: Layers) -> Floats:
+def posynomial_values(model: QuantityModel, layers: SquareLayers) -> Floats:
     """The posynomial of the layer's kernel size; of the nearest measured one, scaled by physics, for other sizes."""
     known = np.array(sorted(model.posynomials), dtype=np.float64)
     nearest = known[np.abs(np.log(layers.kernel[:, None] / known[None, :])).argmin(axis=1)]
@@ -78,13 +78,13 @@ def posynomial_values(model: QuantityModel, layers: Layers) -> Floats:
     if other.any():
         # The same output size with the measured kernel: what changes is the work per output value.
         side = layers.side - layers.kernel + nearest
-        measured = Layers(side, layers.channels, nearest, layers.filters)
+        measured = SquareLayers(side, layers.channels, nearest, layers.filters)
         ratio = physics_values(model, layers) / physics_values(model, measured)
         values = np.where(other, values * ratio, values)
     return values
 
 
-def evaluation_values(model: QuantityModel, layers: Layers) -> Floats:
+def evaluation_values(model: QuantityModel, layers: SquareLayers) -> Floats:
     """Physics times the tabled correction, interpolated between measured levels.
 
     Outside of the box the correction stays that of the box's nearest point, so that physics alone gives the shape;
@@ -94,7 +94,7 @@ def evaluation_values(model: QuantityModel, layers: Layers) -> Floats:
     return physics_values(model, layers) * np.exp(correction)
 
 
-def interpolated(model: QuantityModel, layers: Layers) -> Floats:
+def interpolated(model: QuantityModel, layers: SquareLayers) -> Floats:
     """The correction at every layer."""
     return interpolate(model.levels, model.correction, [getattr(layers, name) for name in LEVELS])
 
@@ -147,7 +147,7 @@ def _corner_offsets(widths: tuple[int, ...]) -> NDArray[np.int64]:
     return found
 
 
-def inside_box(model: QuantityModel, layers: Layers) -> Flags:
+def inside_box(model: QuantityModel, layers: SquareLayers) -> Flags:
     """Whether each layer lies between the smallest and largest measured values."""
     inside = np.ones(len(layers.side), dtype=np.bool_)
     for name, (low, high) in model.box.items():
@@ -156,20 +156,20 @@ def inside_box(model: QuantityModel, layers: Layers) -> Flags:
     return inside
 
 
-def seen_in_fit(model: QuantityModel, layers: Layers) -> Flags:
+def seen_in_fit(model: QuantityModel, layers: SquareLayers) -> Flags:
     """Whether the model was fitted on a row of exactly this layer."""
     exact, cells = _cells(model, layers)
     return exact & model.seen[cells]
 
 
-def left_out_values(model: QuantityModel, layers: Layers, form: Form) -> Floats:
+def left_out_values(model: QuantityModel, layers: SquareLayers, form: Form) -> Floats:
     """What is predicted for layers as if the fit had seen none of them: rows of the fit by a fit without their fold."""
     value = posynomial_values(model, layers) if form is Form.POSYNOMIAL else evaluation_values(model, layers)
     exact, cells = _cells(model, layers)
     return np.where(exact & model.seen[cells], value * np.exp(model.left_out[form][cells]), value)
 
 
-def _cells(model: QuantityModel, layers: Layers) -> tuple[Flags, tuple[Ints, ...]]:
+def _cells(model: QuantityModel, layers: SquareLayers) -> tuple[Flags, tuple[Ints, ...]]:
     """Whether layers lie on the model's grid, and on which cells (of the nearest below where they do not)."""
     exact, index = np.ones(len(layers.side), dtype=np.bool_), list[Ints]()
     for name, levels in zip(LEVELS, model.levels, strict=True):

@@ -18,7 +18,7 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import Location, locate
 from dovetail.hardware.shares import Flags, Floats, Ints, Question, shares_in
-from dovetail.hardware.work import Work, joined
+from dovetail.hardware.work import ShareWork, joined
 from dovetail.ir import Axis, Graph, Node
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind, ModelSet
@@ -83,13 +83,13 @@ def _formula(node: Node) -> str:
     return "dense" if node.op.window and node.op.layer.groups == 1 else "product"
 
 
-def _one(graph: Graph, question: Question, work: Work | None, device: Device, count: int) -> ShareCosts:
+def _one(graph: Graph, question: Question, work: ShareWork | None, device: Device, count: int) -> ShareCosts:
     """Costs of a node whose formula is its own."""
     return free_costs(count, "same values in the same order: nothing to do") if work is None else _calibrated(
         graph, question[0], work, device, count)
 
 
-def _priced(work: Work, device: Device, formula: str, count: int, points: dict[bytes, _Point]) -> ShareCosts:
+def _priced(work: ShareWork, device: Device, formula: str, count: int, points: dict[bytes, _Point]) -> ShareCosts:
     """Costs of work by a device's model; `points` remembers where the work lies in tables, which devices may share levels of."""
     if device.model == ROOFLINE:
         return _roofline(work, device, count)
@@ -107,7 +107,7 @@ def free_costs(count: int, source: str) -> ShareCosts:
     return ShareCosts(zero, zero, zero, zero, zero, {}, np.zeros(count, dtype=np.bool_), source)
 
 
-def _traffic_s(work: Work, device: Device) -> Floats:
+def _traffic_s(work: ShareWork, device: Device) -> Floats:
     return (work.reads + work.writes + work.weights) * ELEMENT_BYTES / device.parameters["bandwidth_bytes_per_s"]
 
 
@@ -115,7 +115,7 @@ def _costs(seconds: Floats, energy: Floats, half_width: Floats, extrapolated: Fl
     return ShareCosts(seconds, seconds, seconds / (1 + half_width), seconds * (1 + half_width), energy, {}, extrapolated, source)
 
 
-def _roofline(work: Work, device: Device, count: int) -> ShareCosts:
+def _roofline(work: ShareWork, device: Device, count: int) -> ShareCosts:
     """Launch plus the longer of computing and moving."""
     rates = device.parameters
     compute = 2 * work.macs / (rates["peak_flop_per_s"] * rates["efficiency"])
@@ -125,7 +125,7 @@ def _roofline(work: Work, device: Device, count: int) -> ShareCosts:
                   f"roofline of {device.description}, rates partly assumed")
 
 
-def _calibrated(graph: Graph, node: Node, work: Work, device: Device, count: int) -> ShareCosts:
+def _calibrated(graph: Graph, node: Node, work: ShareWork, device: Device, count: int) -> ShareCosts:
     """The measured terms of the node's class, or of one like it; any other operator is launched and moves its elements."""
     found = None if node.op.foreign else calibrated_seconds(graph, node, work, device)
     if found is None:
@@ -141,7 +141,7 @@ def _calibrated(graph: Graph, node: Node, work: Work, device: Device, count: int
                   np.full(count, not own), source)
 
 
-def _moved(work: Work, device: Device, model: PosynomialModel, count: int) -> ShareCosts:
+def _moved(work: ShareWork, device: Device, model: PosynomialModel, count: int) -> ShareCosts:
     """An operator without multiplications: launch plus moving its elements; nothing of the kind was measured."""
     seconds = _spread(device.parameters["launch_s"] + _traffic_s(work, device), count)
     energy = seconds * (device.busy_power_w - device.idle_power_w)
@@ -149,7 +149,7 @@ def _moved(work: Work, device: Device, model: PosynomialModel, count: int) -> Sh
     return _costs(seconds, energy, width, np.ones(count, dtype=np.bool_), f"bytes moved on {device.description}, not measured")
 
 
-def _fitted(work: Work, device: Device, model: PosynomialModel, dense: bool, count: int,
+def _fitted(work: ShareWork, device: Device, model: PosynomialModel, dense: bool, count: int,
             points: dict[bytes, _Point]) -> ShareCosts:
     """The layer without its measuring loop, plus launch and reading input and weights.
 
@@ -197,7 +197,7 @@ class _Point:
     location: Location
 
 
-def _nearest(work: Work, model: PosynomialModel, points: dict[bytes, _Point]) -> Nearest:
+def _nearest(work: ShareWork, model: PosynomialModel, points: dict[bytes, _Point]) -> Nearest:
     """The table where it knows the layer, or its like; beyond the box, the terms give the shape.
 
     The table knows square inputs without padding; any other layer counts by the square output of equal area.
@@ -217,7 +217,7 @@ def _nearest(work: Work, model: PosynomialModel, points: dict[bytes, _Point]) ->
     return Nearest(np.asarray(np.exp(log_s) / terms, dtype=np.float64), np.asarray(np.exp(log_j - log_s), dtype=np.float64))
 
 
-def _half_width(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:
+def _half_width(work: ShareWork, model: PosynomialModel, seconds: Floats) -> Floats:
     """Relative half-width of the interval: the fit errs by a fraction of the measured loop, of which the layer is a part.
 
     A layer that took a small part of its loop is known less well, but never worse than by WIDEST.
@@ -228,7 +228,7 @@ def _half_width(work: Work, model: PosynomialModel, seconds: Floats) -> Floats:
     return np.minimum(model.latency_error[1] * (1 + beside / seconds), WIDEST)
 
 
-def outside_box(work: Work, model: PosynomialModel) -> Flags:
+def outside_box(work: ShareWork, model: PosynomialModel) -> Flags:
     """Whether a share lies outside the measured box; rectangular maps count by the side of the square of equal area."""
     values = {"input_side": np.sqrt(work.rows_in * work.columns_in), "output_side": np.sqrt(work.pixels),
               "channels": work.channels, "kernel": np.atleast_1d(np.sqrt(work.kernel)), "filters": work.filters}

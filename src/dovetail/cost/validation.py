@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.cost.fitting.link import COLUMNS, DIRECTIONS, NAME, transfers
 from dovetail.cost.fitting.link import FILE as LINK_FILE
 from dovetail.cost.fitting.quantity import Tick, fit_quantity, layers_of
-from dovetail.cost.fitting.recipes import CONCAVE, RECIPES, Recipe
+from dovetail.cost.fitting.recipes import CONCAVE, RECIPES, FitRecipe
 from dovetail.cost.fitting.rows import FILES, LEVEL_COLUMNS, Columns, headings, read_rows
 from dovetail.cost.fitting.scatter import covered
 from dovetail.cost.predict import inside_box, left_out_values, predict, seen_in_fit
@@ -123,7 +123,7 @@ def _check_layers(path: Path, columns: Columns) -> None:
                              "sizes of a layer start at 1")
 
 
-def _quantity_scores(recipe: Recipe, columns: Columns, refit: Tick | None) -> Iterator[Score]:
+def _quantity_scores(recipe: FitRecipe, columns: Columns, refit: Tick | None) -> Iterator[Score]:
     value = recipe.value(columns)
     usable = recipe.usable(value) & np.isfinite(value)
     if not usable.any():

@@ -10,19 +10,19 @@ from dataclasses import replace
 
 from dovetail.cost.accelerator import config_of
 from dovetail.cost.clocks import before, leaving_words
-from dovetail.fpga.assemble import Link, build_design, stream_port, stream_ports
+from dovetail.fpga.assemble import StreamWires, build_design, stream_port, stream_ports
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.mapping import stream_formats
-from dovetail.fpga.reusable.block import Block, build_block
+from dovetail.fpga.reusable.block import ArrayBlock, build_block
 from dovetail.fpga.rtl.expressions import Signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.fpga.rtl.verilog import print_module
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Graph
-from dovetail.platform.accelerator import Accelerator
+from dovetail.platform.accelerator import AcceleratorDesign
 
 
-def build_accelerator(graph: Graph, name: str, accelerator: Accelerator) -> Design:
+def build_accelerator(graph: Graph, name: str, accelerator: AcceleratorDesign) -> Design:
     """The design of a graph whose nodes are all part of the accelerator; its top module is `name`.
 
     Ports are those of any design: `in0` takes whole pixels where dedicated engines come first, else words; `out0` leaves words
@@ -41,13 +41,13 @@ def build_accelerator(graph: Graph, name: str, accelerator: Accelerator) -> Desi
     return _joined(graph, name, dedicated, block)
 
 
-def _port(block: Block, graph: Graph, tensor: str, name: str) -> StreamPort:
+def _port(block: ArrayBlock, graph: Graph, tensor: str, name: str) -> StreamPort:
     """A stream of the block as a port of the top: words of a pixel."""
     form = stream_formats(graph)[tensor].in_words(block.program.config.inputs)
     return stream_port(name, tensor, form)
 
 
-def _joined(graph: Graph, name: str, dedicated: Design | None, block: Block) -> Design:
+def _joined(graph: Graph, name: str, dedicated: Design | None, block: ArrayBlock) -> Design:
     out = _port(block, graph, graph.outputs[0], "out0")
     entry = dedicated.inputs[0] if dedicated is not None else _port(block, graph, graph.inputs[0], "in0")
     first = [] if dedicated is None else [f"{dedicated.top}: {len(dedicated.folds)} folded layers, a frame every "
@@ -57,7 +57,8 @@ def _joined(graph: Graph, name: str, dedicated: Design | None, block: Block) -> 
     source, target = stream_ports(top, "in0", entry.data_bits, True), stream_ports(top, "out0", out.data_bits, False)
     between = source
     if dedicated is not None:
-        between = Link(top.net("words_valid"), top.net("words_ready"), top.net("words_data", dedicated.outputs[0].data_bits))
+        between = StreamWires(top.net("words_valid"), top.net("words_ready"),
+                              top.net("words_data", dedicated.outputs[0].data_bits))
         top.instances.append(Instance(dedicated.top, "dedicated", (*source.pins("in0"), *between.pins("out0"))))
     pins = (*between.pins("in0"), *target.pins("out"), *_passed(top, block))
     top.instances.append(Instance(block.design.top, "reusable", pins))
@@ -68,7 +69,7 @@ def _joined(graph: Graph, name: str, dedicated: Design | None, block: Block) -> 
                    interval_cycles=max(known.interval_cycles, after.interval_cycles))
 
 
-def _passed(top: Module, block: Block) -> tuple[tuple[str, Signal], ...]:
+def _passed(top: Module, block: ArrayBlock) -> tuple[tuple[str, Signal], ...]:
     """The block's memory port, handed through."""
     assert block.design.memory is not None
     found = []

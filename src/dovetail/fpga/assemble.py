@@ -11,12 +11,12 @@ from dovetail.fpga.design import Design, Fifo, StreamPort
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
 from dovetail.fpga.mapping import stream_formats
-from dovetail.fpga.network import Network, Taker, make_network
+from dovetail.fpga.network import StreamNetwork, Taker, make_network
 from dovetail.fpga.refusals import reason_unsupported
 from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.fpga.rtl.verilog import images, print_module
-from dovetail.fpga.timing import Timing, time_network
+from dovetail.fpga.timing import DesignTiming, time_network
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Graph, Node
 
@@ -27,7 +27,7 @@ def unsupported(graph: Graph, node: Node) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class StreamWires:
     """The three wires of a stream."""
 
     valid: Signal
@@ -38,9 +38,9 @@ class Link:
         return ((f"{port}_valid", self.valid), (f"{port}_ready", self.ready), (f"{port}_data", self.data))
 
 
-def stream_ports(module: Module, name: str, width: int, inward: bool) -> Link:
+def stream_ports(module: Module, name: str, width: int, inward: bool) -> StreamWires:
     """Ports of a module for a stream."""
-    link = Link(signal(f"{name}_valid"), signal(f"{name}_ready"), signal(f"{name}_data", 0, (1 << width) - 1))
+    link = StreamWires(signal(f"{name}_valid"), signal(f"{name}_ready"), signal(f"{name}_data", 0, (1 << width) - 1))
     there, back = (module.inputs, module.outputs) if inward else (module.outputs, module.inputs)
     there += [link.valid, link.data]
     back.append(link.ready)
@@ -50,22 +50,22 @@ def stream_ports(module: Module, name: str, width: int, inward: bool) -> Link:
 class Top:
     """The top module under construction, with the modules it instantiates."""
 
-    def __init__(self, network: Network, timing: Timing, name: str) -> None:
+    def __init__(self, network: StreamNetwork, timing: DesignTiming, name: str) -> None:
         self.network, self.timing, self.name = network, timing, name
         self.module = Module(name)
         self.parts: list[Module] = []
         self.fifos: list[Fifo] = []
-        self.links: dict[tuple[str, int], Link] = {}
+        self.links: dict[tuple[str, int], StreamWires] = {}
         self.stems: set[str] = set()
         self.loads: list[tuple[str, Format]] = []
 
-    def port(self, name: str, form: Format, inward: bool) -> Link:
+    def port(self, name: str, form: Format, inward: bool) -> StreamWires:
         """Top-level ports of a stream."""
         return stream_ports(self.module, name, form.data_bits, inward)
 
-    def wires(self, name: str, form: Format) -> Link:
-        return Link(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
-                    self.module.net(f"{name}_data", form.data_bits))
+    def wires(self, name: str, form: Format) -> StreamWires:
+        return StreamWires(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
+                           self.module.net(f"{name}_data", form.data_bits))
 
     def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
         self.parts.append(module)
@@ -78,7 +78,7 @@ class Top:
         self.stems.add(f"{path}_{index}")
         return f"{path}_{index}"
 
-    def taker_link(self, tensor: str, taker: Taker) -> Link:
+    def taker_link(self, tensor: str, taker: Taker) -> StreamWires:
         """The wires into one taker, behind its branch FIFO if it has one."""
         form = self.network.formats[tensor]
         if taker.station is None:
@@ -96,7 +96,7 @@ class Top:
         self.fifos.append(Fifo(fifo, form.data_bits, depth))
         return outer
 
-    def connect(self, tensor: str, source: Link | None) -> Link:
+    def connect(self, tensor: str, source: StreamWires | None) -> StreamWires:
         """Wire a tensor's stream to all its takers; returns the link its producer drives."""
         takers = self.network.takers[tensor]
         ends = [self.taker_link(tensor, t) for t in takers]

@@ -9,7 +9,7 @@ from math import gcd
 import numpy as np
 
 from dovetail.fpga.engines.concat import concat_engine
-from dovetail.fpga.engines.layers import Layer, weighted
+from dovetail.fpga.engines.layers import MappedLayer, weighted
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.mapping import joined
 from dovetail.ir import Graph, Node
@@ -37,7 +37,7 @@ def concat_words(graph: Graph, node: Node, inputs: tuple[Format, ...], arriving:
 def concat_of(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str) -> Engine:
     """The engine of a concatenation in words that `concat_words` allows."""
     heading = (f"Concat {node.name}", f"{' + '.join(map(str, inputs))} -> {output}; {output.fields} channels per clock.")
-    layer = Layer(module, label, heading, inputs, output)
+    layer = MappedLayer(module, label, heading, inputs, output)
     (matrix, bias, rescale), at, found = joined(graph, node, inputs), 0, []
     for index, form in enumerate(inputs):
         one = np.eye(form.fields, dtype=np.int64) * matrix[at, at]

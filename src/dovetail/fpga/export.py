@@ -27,7 +27,7 @@ TOP_VARIABLE = "DOVETAIL_TOP"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ExportTarget:
     """What a project is made for."""
 
     family: str
@@ -95,7 +95,7 @@ class Vendor:
 
     tool: str
     parts: Mapping[str, str]
-    write: Callable[[Project, Target], dict[str, str]]
+    write: Callable[[Project, ExportTarget], dict[str, str]]
     command: str
 
 
@@ -114,7 +114,7 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
         fitting = [name for name, other in VENDORS.items() if family in other.parts]
         raise UsageError(f"vendor {vendor}: {tool.tool} cannot build for family {family} of {design.top}; "
                          f"use --vendor {' or '.join(fitting) or 'another board'}")
-    target, project = Target(family, part or tool.parts[family], clock_hz), Project(design, shell)
+    target, project = ExportTarget(family, part or tool.parts[family], clock_hz), Project(design, shell)
     outside = None if design.memory is None else design.memory.image
     found: dict[str, str | bytes] = {f"rtl/{name}": text for name, text in project.files.items() if name != outside}
     found |= tool.write(project, target)
@@ -125,7 +125,7 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
     return {**found, "README.md": readme(design, shell, tool.tool, tool.command, tops, target.part, target.clock_hz)}
 
 
-def _quartus(project: Project, target: Target) -> dict[str, str]:
+def _quartus(project: Project, target: ExportTarget) -> dict[str, str]:
     title = "Cyclone 10 GX" if target.family == "cyclone10gx" else "Cyclone V"
     pins = [f"  {top} {{rst {' '.join(f'{pin}[*]' if bits > 1 else pin for pin, bits, _ in pins)}}}"
             for top, pins in project.tops.items()]
@@ -157,7 +157,7 @@ def _chosen_top(project: Project) -> list[str]:
     return [f"set top {project.top}", f"if {{[info exists ::env({TOP_VARIABLE})]}} {{ set top $::env({TOP_VARIABLE}) }}"]
 
 
-def _vivado(project: Project, target: Target) -> dict[str, str]:
+def _vivado(project: Project, target: ExportTarget) -> dict[str, str]:
     sources = [f"add_files -norecurse {name}" for name in (*project.verilog, *project.images)]
     lines = [
         "# vivado -mode batch -source build.tcl: synthesizes and implements the top module out of context, and reports.",
@@ -191,12 +191,12 @@ def _vivado(project: Project, target: Target) -> dict[str, str]:
     return {**found, "package_ip.tcl": _text(packaging)}
 
 
-def _sdc(target: Target, *more: str) -> str:
+def _sdc(target: ExportTarget, *more: str) -> str:
     return _text([f"# {target.clock_hz / 1e6:g} MHz, the clock the plan assumed; one clock, synchronous active-high rst.",
                   f"create_clock -name clk -period {target.period_ns:.3f} [get_ports clk]", *more])
 
 
-def _oss(project: Project, target: Target) -> dict[str, str]:
+def _oss(project: Project, target: ExportTarget) -> dict[str, str]:
     wrappers = {f"rtl/pins_{top}.v": pin_wrapper(top, pins, f"pins_{top}") for top, pins in project.tops.items()}
     sources = [*project.verilog, *wrappers]
     inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources

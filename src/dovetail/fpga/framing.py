@@ -34,7 +34,7 @@ DESIGN_MASK = (1 << 64) - 1
 SEQUENCES = 1 << 32
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What a message is."""
 
     DATA = 1
@@ -51,7 +51,7 @@ class Kind(IntEnum):
 class Message:
     """One message as both ends understand it."""
 
-    kind: Kind
+    kind: MessageKind
     payload: bytes = b""
     port: int = 0
     design: int = 0
@@ -99,9 +99,9 @@ class Decoder:
             raise TransportError(f"link: a message begins with {bytes(magic)!r}; {MAGIC!r} was expected, bytes were lost")
         if zlib.crc32(self.held[: HEADER.size]) != check:
             raise TransportError("link: a message's header was damaged on the way, its checksum differs; check the link")
-        if version != VERSION or kind not in Kind.__members__.values() or length > MOST_PAYLOAD:
+        if version != VERSION or kind not in MessageKind.__members__.values() or length > MOST_PAYLOAD:
             raise TransportError(f"link: a message of version {version}, kind {kind}, {length} bytes; version {VERSION} and "
-                                 f"kinds 1 to {max(Kind):d} are understood, update the older end")
+                                 f"kinds 1 to {max(MessageKind):d} are understood, update the older end")
         end = HEADER_BYTES + length
         if len(self.held) < end + CHECK.size:
             return None
@@ -114,7 +114,7 @@ class Decoder:
                                  "repeated")
         del self.held[: end + CHECK.size]
         self.expected = (sequence + 1) % SEQUENCES
-        return Message(Kind(kind), payload, port, design)
+        return Message(MessageKind(kind), payload, port, design)
 
     def finish(self) -> None:
         """The stream is over: raises TransportError where it ended inside a message."""

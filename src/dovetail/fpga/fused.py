@@ -10,7 +10,7 @@ from dovetail.cost.firb import Bottleneck
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines import firb
 from dovetail.fpga.engines.folded import Filters
-from dovetail.fpga.engines.layers import Layer, weighted
+from dovetail.fpga.engines.layers import MappedLayer, weighted
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.fpga.mapping import filters_of, joined, scheme_of
 from dovetail.hardware.folds import Fold, Loops, channels_of
@@ -30,7 +30,7 @@ def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict
     middle, filtered, whole = wide.in_words(shared), thin.in_words(shared), forms[block.project.output]
     heading = (f"Inverted residual {', '.join(n.name for n in block.layers)}{' + ' + block.join.name if block.join else ''}",
                f"{taken} -> {forms[last.output]}; {shared} expanded channels at once.")
-    layer = Layer(module, label, heading, (taken,), forms[last.output])
+    layer = MappedLayer(module, label, heading, (taken,), forms[last.output])
     expand = _part(graph, block.expand, fold[0], f"{module}_expand", taken, middle)
     depthwise = _part(graph, block.depthwise, fold[1], f"{module}_depthwise", middle, filtered)
     project = _part(graph, block.project, fold[2], f"{module}_project", filtered, whole)
@@ -42,13 +42,13 @@ def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict
         matrix, bias, rescale = joined(graph, block.join, (whole, whole))
         join = weighted(replace(layer, label=f"{label}_sum"), matrix, bias, rescale)
         own_first = block.join.inputs[0] == block.project.output
-    made = firb.Bottleneck(expand, depthwise, project, block.depthwise.op.window, join, own_first)
+    made = firb.BottleneckParts(expand, depthwise, project, block.depthwise.op.window, join, own_first)
     if not made.raster.masks_suffice:
         raise UnsupportedError(f"{block.depthwise.name}: padding beyond the kernel; an inverted residual engine masks taps")
     return firb.firb_engine(layer, made)
 
 
-def _part(graph: Graph, node: Node, fold: Fold, module: str, source: Format, target: Format) -> firb.Part:
+def _part(graph: Graph, node: Node, fold: Fold, module: str, source: Format, target: Format) -> firb.BottleneckLayer:
     op = node.op.product
     assert op is not None
     assert op.window is not None
@@ -56,5 +56,5 @@ def _part(graph: Graph, node: Node, fold: Fold, module: str, source: Format, tar
     stored = graph.constants[node.params[0]].array.astype(np.int64)
     weights = stored.reshape(target.channels, loops.channels.inputs, *op.window.kernel)
     _, bias, rescale = filters_of(graph, node, weights.reshape(len(weights), -1))
-    return firb.Part(Layer(module, "y", (), (source,), target), Filters(weights, bias, rescale), loops,
-                     scheme_of(graph, node.inputs[0]).zero)
+    return firb.BottleneckLayer(MappedLayer(module, "y", (), (source,), target), Filters(weights, bias, rescale), loops,
+                                scheme_of(graph, node.inputs[0]).zero)

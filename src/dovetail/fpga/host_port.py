@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dovetail.errors import UsageError
-from dovetail.fpga.assemble import Link, stream_ports
+from dovetail.fpga.assemble import StreamWires, stream_ports
 from dovetail.fpga.axi.gearbox import counted, frame_in_module, frame_out_module
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import Integers, as_pixels, from_packets, packet_words, to_packets
@@ -75,14 +75,15 @@ class _Board:
     module: Module
     parts: list[Module] = field(default_factory=list)
 
-    def wires(self, name: str, width: int) -> Link:
-        return Link(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"), self.module.net(f"{name}_data", width))
+    def wires(self, name: str, width: int) -> StreamWires:
+        return StreamWires(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
+                           self.module.net(f"{name}_data", width))
 
     def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
         self.parts.append(module)
         self.module.instances.append(Instance(module.name, name, pins))
 
-    def inward(self, port: StreamPort, width: int) -> Link:
+    def inward(self, port: StreamPort, width: int) -> StreamWires:
         """Pins of an input; returns the core's stream."""
         m, name = self.module, port.name
         outer = stream_ports(m, name, width, True)
@@ -96,7 +97,7 @@ class _Board:
                          ("in_last", ends), ("may_start", m.wire(f"{name}_may_start", ONE)), *made.pins("out"), *told)
         return made
 
-    def outward(self, port: StreamPort, width: int) -> Link:
+    def outward(self, port: StreamPort, width: int) -> StreamWires:
         """Pins of an output; returns the core's stream."""
         m, name = self.module, port.name
         outer = stream_ports(m, name, width, False)

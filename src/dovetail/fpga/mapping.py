@@ -15,7 +15,7 @@ from dovetail.fpga.engines.direct_coded import direct_coded_engine
 from dovetail.fpga.engines.folded import Filters, folded_engine
 from dovetail.fpga.engines.folded_coded import folded_coded_engine
 from dovetail.fpga.engines.layers import (
-    Layer,
+    MappedLayer,
     Rescale,
     chosen,
     global_average_engine,
@@ -161,7 +161,7 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     pace = "one pixel of all channels per clock" if output.at_once is None else f"{output.at_once} channels per clock"
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
                f"{' + '.join(map(str, inputs))} -> {output}; {pace}.")
-    layer = Layer(module, label, heading, inputs, output)
+    layer = MappedLayer(module, label, heading, inputs, output)
     if type(node.op) not in ENGINES:
         raise UnsupportedError(f"{node.name}: no engine for {node.op.kind}; ask `unsupported` first")
     return ENGINES[type(node.op)](_Site(graph, node, layer, scheme_of(graph, node.inputs[0]).zero, datapath), node.op)
@@ -173,7 +173,7 @@ class _Site:
 
     graph: Graph
     node: Node
-    layer: Layer
+    layer: MappedLayer
     zero: int
     datapath: Datapath
 
@@ -297,7 +297,7 @@ def _of_words(of_pixel: tuple[IntMatrix, list[int], Rescale], inputs: tuple[Form
     return matrix[:fields, columns], bias[:fields], rescale
 
 
-def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None, bias: Sequence[int],
+def _windowed(layer: MappedLayer, window: Window, fill: int, matrix: IntMatrix | None, bias: Sequence[int],
               rescale: Rescale) -> tuple[Engine, ...]:
     """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum less bias[0]."""
     front, layer, window = _explicit_padding(layer, window, fill)
@@ -306,14 +306,14 @@ def _windowed(layer: Layer, window: Window, fill: int, matrix: IntMatrix | None,
     return (*front, made(layer, window, fill, compute))
 
 
-def _explicit_padding(layer: Layer, window: Window, fill: int) -> tuple[tuple[Engine, ...], Layer, Window]:
+def _explicit_padding(layer: MappedLayer, window: Window, fill: int) -> tuple[tuple[Engine, ...], MappedLayer, Window]:
     """An engine that inserts padding where masks cannot express it, with the layer and window that remain behind it."""
     (form,) = layer.inputs
     if Raster(window, form.height, form.width).masks_suffice:
         return (), layer, window
     wide = padded(form, window.pads, fill)
     heading = (f"Padding before {layer.label}: {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
-    front = pad_engine(Layer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill)
+    front = pad_engine(MappedLayer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill)
     return (front,), replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
 
 
@@ -327,7 +327,7 @@ def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     loops = Loops(channels_of(op, form.channels, output.channels), fold)
     head = (f"{node.op.kind} {node.name}: {node.op.attributes()}", f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
     window = op.window or Window((form.height, form.width))
-    front, layer, inner = _explicit_padding(Layer(module, label, head, (form,), output), window, zero)
+    front, layer, inner = _explicit_padding(MappedLayer(module, label, head, (form,), output), window, zero)
     if isinstance(node.op, Coded):
         codes = coded_filters(node.op, graph.params(node), window, coded_rescale(graph, node), form, loaded)
         return (*front, folded_coded_engine(layer, inner, codes, loops))

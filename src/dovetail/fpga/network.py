@@ -44,7 +44,7 @@ class Station:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class StreamNetwork:
     """A graph seen as streams: relabelled tensors resolved, engines made in the order of the data, takers listed."""
 
     inputs: tuple[str, ...]
@@ -159,7 +159,8 @@ class _Builder:
 
 def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = None, folds: Mapping[str, Fold] | None = None,
                  words: Mapping[str, int] | None = None, leaving: int | None = None,
-                 datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = (), loaded: Collection[str] = ()) -> Network:
+                 datapath: Datapath = Datapath.POPCOUNT, fused: Collection[str] = (),
+                 loaded: Collection[str] = ()) -> StreamNetwork:
     """The network of a graph; `words` are channels per beat of nodes that take any number, else they follow the streams.
 
     Outputs leave as whole pixels, or in beats of `leaving` channels. Depthwise nodes in `fused` are the middle of an inverted
@@ -186,5 +187,5 @@ def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
             takers[stream].append(Taker(station, index))
     for index, stream in enumerate(outputs):
         takers[stream].append(Taker(None, index))
-    return Network(graph.inputs, tuple(outputs), tuple(built.stations), built.streams,
-                   {s: tuple(found) for s, found in takers.items()}, built.names, built.chosen)
+    return StreamNetwork(graph.inputs, tuple(outputs), tuple(built.stations), built.streams,
+                         {s: tuple(found) for s, found in takers.items()}, built.names, built.chosen)

@@ -36,7 +36,7 @@ from dovetail.fpga.toolchain.simulate import Simulation, simulate
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
-from dovetail.platform.accelerator import Accelerator, check_folds
+from dovetail.platform.accelerator import AcceleratorDesign, check_folds
 from dovetail.words import counted
 
 SIMULATED_ADDERS = 20_000
@@ -116,7 +116,7 @@ def loaded_sets(graph: Graph, design: Design) -> dict[str, Integers]:
 
 
 def write_part(graph: Graph, folder: Path, bus_bits: int = DEFAULT_BUS_BITS, folds: Mapping[str, Fold] | None = None,
-               accelerator: Accelerator | None = None, loaded: Collection[str] = (),
+               accelerator: AcceleratorDesign | None = None, loaded: Collection[str] = (),
                datapath: Datapath = Datapath.POPCOUNT, memory_bits: int | None = None, host_pins: int | None = None) -> Design:
     """Generate the segment's RTL into `folder/NAME/` with a description of its ports, and its shell into `axi/` below; with what
     must lie in memory (`memory.bin`) where the design uses some, and the packet of every input for weights (`load0.bin`).

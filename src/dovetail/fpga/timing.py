@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.fpga.engines.stream import Engine
-from dovetail.fpga.network import Network, Station
+from dovetail.fpga.network import Station, StreamNetwork
 from dovetail.hardware.streaming import CREDIT_RESERVE, CREDIT_RETURN_CYCLES, FIFO_LATENCY_CYCLES, Cycles, high_water, issue_times
 
 FIFO_MARGIN = 2
@@ -24,7 +24,7 @@ MODEL_FRAMES = (3, 6, 12)
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class DesignTiming:
     """The unstalled design in time: cycle 1 takes the first beat."""
 
     latency_cycles: int
@@ -38,7 +38,7 @@ Links = dict[tuple[str, int], Cycles]
 NEVER = np.iinfo(np.int64).max // 4
 
 
-def time_network(network: Network) -> Timing:
+def time_network(network: StreamNetwork) -> DesignTiming:
     """Latency, interval and FIFO depths, with no stalls at either end."""
     every = [e for station in network.stations for e in station.engines]
     counts = {t: network.formats[t].beats for t in network.inputs}
@@ -60,10 +60,10 @@ def time_network(network: Network) -> Timing:
     depths = {link: high_water(paced[holding[link]].reshape(-1), taken[link].reshape(-1)) + FIFO_MARGIN
               for link in sorted(buffered)}
     latency = max(int(eager[t][0, -1]) for t in network.outputs)
-    return Timing(latency, interval, depths)
+    return DesignTiming(latency, interval, depths)
 
 
-def run_freely(network: Network, inputs: dict[str, Cycles], buffered: frozenset[tuple[str, int]]) -> tuple[
+def run_freely(network: StreamNetwork, inputs: dict[str, Cycles], buffered: frozenset[tuple[str, int]]) -> tuple[
         dict[str, Cycles], Links, Links]:
     """The earliest clocks from those of the inputs' beats: when tensors can be taken, reach a node, and are taken by it."""
     ready = dict(inputs)
@@ -88,7 +88,7 @@ def _leaves(engine: Engine, issued: Cycles) -> Cycles:
     return issued[:, engine.output_steps] + engine.stages + FIFO_LATENCY_CYCLES
 
 
-def late_inputs(network: Network, ready: dict[str, Cycles], arrivals: Links,
+def late_inputs(network: StreamNetwork, ready: dict[str, Cycles], arrivals: Links,
                 buffered: frozenset[tuple[str, int]]) -> dict[str, Cycles]:
     """The latest clocks of the graph inputs' beats with which every graph output is as early as `ready` says."""
     needed = {t: ready[t] for t in network.outputs}
@@ -122,7 +122,7 @@ def _latest(limits: Cycles, eager: Cycles) -> Cycles:
     return np.where(slots > NEVER // 2, eager, slots)
 
 
-def _must_wait(network: Network, stream: str, ready: Cycles, taken: Cycles) -> bool:
+def _must_wait(network: StreamNetwork, stream: str, ready: Cycles, taken: Cycles) -> bool:
     """Whether beats wait in front of an input longer than their producer's own output FIFO can bear."""
     if int((taken - ready).max()) <= 1:
         return False
@@ -132,7 +132,7 @@ def _must_wait(network: Network, stream: str, ready: Cycles, taken: Cycles) -> b
     return _credits(producer.engines[-1], ready, taken) > producer.engines[-1].fifo_depth
 
 
-def links_that_hold_up(network: Network) -> dict[tuple[str, int], str]:
+def links_that_hold_up(network: StreamNetwork) -> dict[tuple[str, int], str]:
     """Inputs where a wait would hold up other streams; a source that feeds nothing else, beside strangers, may wait."""
     sources = {t: frozenset([t]) for t in network.inputs}
     found: dict[tuple[str, int], str] = {}

@@ -17,7 +17,7 @@ from dovetail.errors import TransportError
 from dovetail.fpga.axi.model import Packet, ShellModel
 from dovetail.fpga.axi.registers import OKAY
 from dovetail.fpga.axi.shell import Shell
-from dovetail.fpga.framing import DESIGN_MASK, Decoder, Kind, Message, encode
+from dovetail.fpga.framing import DESIGN_MASK, Decoder, Message, MessageKind, encode
 
 PATIENCE_CYCLES = 50_000
 """Cycles without a packet after which a simulated board is given up, beyond what its design's own timing says."""
@@ -160,35 +160,36 @@ class LinkTransport:
     def __init__(self, stream: ByteStream, build_hash: int) -> None:
         self.messenger, self.design = Messenger(stream), build_hash & DESIGN_MASK
 
-    def _ask(self, message: Message, answer: Kind) -> Message:
+    def _ask(self, message: Message, answer: MessageKind) -> Message:
         self.messenger.send(message)
         found = self.messenger.receive()
         if found is None:
             raise TransportError("link: the far end closed the stream; is the board still there?")
-        if found.kind is Kind.FAULT:
+        if found.kind is MessageKind.FAULT:
             raise TransportError(found.payload.decode("utf-8", "replace"))
         if found.kind is not answer:
             raise TransportError(f"link: {found.kind.name} came as an answer; {answer.name} was expected")
         return found
 
     def read(self, address: int) -> int:
-        return int(ACCESS.unpack(self._ask(Message(Kind.READ, ACCESS.pack(address, 0)), Kind.VALUE).payload)[1])
+        return int(ACCESS.unpack(self._ask(Message(MessageKind.READ, ACCESS.pack(address, 0)), MessageKind.VALUE).payload)[1])
 
     def write(self, address: int, value: int) -> None:
-        self._ask(Message(Kind.WRITE, ACCESS.pack(address, value)), Kind.VALUE)
+        self._ask(Message(MessageKind.WRITE, ACCESS.pack(address, value)), MessageKind.VALUE)
 
     def send(self, port: int, packet: bytes) -> None:
-        self.messenger.send(Message(Kind.DATA, packet, port, self.design))
+        self.messenger.send(Message(MessageKind.DATA, packet, port, self.design))
 
     def receive(self, port: int) -> bytes:
-        return self._ask(Message(Kind.FETCH, b"", port, self.design), Kind.DATA).payload
+        return self._ask(Message(MessageKind.FETCH, b"", port, self.design), MessageKind.DATA).payload
 
     def provide(self, image: bytes, size: int) -> int:
         payload = PROVIDED.pack(size) + image
-        return int(PROVIDED.unpack(self._ask(Message(Kind.PROVIDE, payload, 0, self.design), Kind.VALUE).payload)[0])
+        return int(PROVIDED.unpack(self._ask(Message(MessageKind.PROVIDE, payload, 0, self.design),
+                                             MessageKind.VALUE).payload)[0])
 
     def abandon(self) -> None:
-        self._ask(Message(Kind.RESET), Kind.VALUE)
+        self._ask(Message(MessageKind.RESET), MessageKind.VALUE)
 
     def close(self) -> None:
         """The stream belongs to whoever opened it."""
@@ -206,7 +207,7 @@ def serve(stream: ByteStream, board: Transport, build_hash: int) -> None:
         except TransportError as error:
             if messenger.decoder.held:
                 messenger.decoder.resynchronise()
-            answer = Message(Kind.FAULT, str(error).encode())
+            answer = Message(MessageKind.FAULT, str(error).encode())
         try:
             if answer is not None:
                 messenger.send(answer)
@@ -216,24 +217,24 @@ def serve(stream: ByteStream, board: Transport, build_hash: int) -> None:
 
 def _act(message: Message, board: Transport, design: int) -> Message | None:
     """Do what a message asks; data is not answered."""
-    if message.kind in (Kind.DATA, Kind.FETCH, Kind.PROVIDE) and message.design != design:
+    if message.kind in (MessageKind.DATA, MessageKind.FETCH, MessageKind.PROVIDE) and message.design != design:
         raise TransportError(f"link: a frame for design {message.design:016x}; the board holds {design:016x}, load the matching "
                              "bitstream")
-    if message.kind is Kind.DATA:
+    if message.kind is MessageKind.DATA:
         board.send(message.port, message.payload)
         return None
-    if message.kind is Kind.FETCH:
-        return Message(Kind.DATA, board.receive(message.port), message.port, design)
-    if message.kind is Kind.PROVIDE and len(message.payload) >= PROVIDED.size:
+    if message.kind is MessageKind.FETCH:
+        return Message(MessageKind.DATA, board.receive(message.port), message.port, design)
+    if message.kind is MessageKind.PROVIDE and len(message.payload) >= PROVIDED.size:
         (size,) = PROVIDED.unpack_from(message.payload)
-        return Message(Kind.VALUE, PROVIDED.pack(board.provide(message.payload[PROVIDED.size:], size)))
-    if message.kind is Kind.RESET:
+        return Message(MessageKind.VALUE, PROVIDED.pack(board.provide(message.payload[PROVIDED.size:], size)))
+    if message.kind is MessageKind.RESET:
         board.abandon()
-        return Message(Kind.VALUE, ACCESS.pack(0, 0))
-    if message.kind not in (Kind.READ, Kind.WRITE) or len(message.payload) != ACCESS.size:
+        return Message(MessageKind.VALUE, ACCESS.pack(0, 0))
+    if message.kind not in (MessageKind.READ, MessageKind.WRITE) or len(message.payload) != ACCESS.size:
         raise TransportError(f"link: {message.kind.name} with {len(message.payload)} bytes is no request")
     address, value = ACCESS.unpack(message.payload)
-    if message.kind is Kind.WRITE:
+    if message.kind is MessageKind.WRITE:
         board.write(address, value)
-        return Message(Kind.VALUE, ACCESS.pack(address, value))
-    return Message(Kind.VALUE, ACCESS.pack(address, board.read(address)))
+        return Message(MessageKind.VALUE, ACCESS.pack(address, value))
+    return Message(MessageKind.VALUE, ACCESS.pack(address, board.read(address)))

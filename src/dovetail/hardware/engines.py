@@ -66,7 +66,7 @@ MULTIPLIED_BITS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineSizes:
     """What the engine of each share needs; bits are sums of widths, cycles are per frame."""
 
     steps: Floats
@@ -118,8 +118,8 @@ class Engine:
     """Words and width of the FIFO that delays the faster of several inputs."""
 
 
-FIELDS = tuple(f.name for f in fields(Engine))
-DEFAULTS = {f.name: float(f.default) if isinstance(f.default, int | float) else 0.0 for f in fields(Engine)}
+FIELDS = tuple(f.name for f in fields(EngineSizes))
+DEFAULTS = {f.name: float(f.default) if isinstance(f.default, int | float) else 0.0 for f in fields(EngineSizes)}
 """What a field holds where an engine has nothing to say of it."""
 
 
@@ -134,13 +134,13 @@ def has_engine(op: Op) -> bool:
     return op.layer is not None or op.learned or type(op) in ROUNDED or type(op) in UNROUNDED
 
 
-def joined_engines(engines: Sequence[Engine]) -> Engine:
+def joined_engines(engines: Sequence[EngineSizes]) -> EngineSizes:
     """All shares of several engines, one entry each in every field."""
     return _filled([{name: value for name in FIELDS if (value := getattr(own, name)) is not None} for own in engines],
                    [len(own.steps) for own in engines])
 
 
-def _filled(engines: Sequence[Parts], counts: Sequence[int]) -> Engine:
+def _filled(engines: Sequence[Parts], counts: Sequence[int]) -> EngineSizes:
     """Engines with an entry per share in every field, from the fields they have."""
     total = sum(counts)
     found = {name: np.full(total, default) for name, default in DEFAULTS.items()}
@@ -149,15 +149,15 @@ def _filled(engines: Sequence[Parts], counts: Sequence[int]) -> Engine:
         for name, value in own.items():
             found[name][at:at + count] = value
         at += count
-    return Engine(**found)
+    return EngineSizes(**found)
 
 
-def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Engine:
+def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> EngineSizes:
     """The engine of every share of a node along one axis."""
     return engines_of(graph, [(node, ((axis, starts, stops),))])
 
 
-def engines_of(graph: Graph, questions: Sequence[Question], most_bits: float = np.inf) -> Engine:
+def engines_of(graph: Graph, questions: Sequence[Question], most_bits: float = np.inf) -> EngineSizes:
     """The engines of all shares of many nodes, an entry each in every field.
 
     Of shares with more than `most_bits` adder bits, arithmetic is estimated from evenly spaced filters, but more than that.

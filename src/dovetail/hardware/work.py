@@ -24,7 +24,7 @@ from dovetail.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ShareWork:
     """The work of several shares; arrays have one entry per share, plain numbers hold for all of them.
 
     `channels` are those one filter reads; `read_channels` those of the share's input region. `rows_in` includes
@@ -65,16 +65,16 @@ class Work:
         """Input values gathered over all window positions."""
         return self.pixels * self.kernel * self.read_channels
 
-    def part(self, start: int, stop: int) -> Work:
+    def part(self, start: int, stop: int) -> ShareWork:
         """Some shares of work whose every field has an entry per share."""
-        return Work(**{f: getattr(self, f)[start:stop] for f in FIELDS})
+        return ShareWork(**{f: getattr(self, f)[start:stop] for f in FIELDS})
 
 
 FIELDS = ("rows_in", "columns_in", "rows_out", "columns_out", "channels", "read_channels", "filters", "kernel", "inputs", "macs",
           "weights", "plain", "reads_beside")
 
 
-def joined(graph: Graph, questions: Sequence[Question]) -> Work:
+def joined(graph: Graph, questions: Sequence[Question]) -> ShareWork:
     """The work of all shares of several nodes, one entry each in every field."""
     total = sum(shares_in(segments) for _, segments in questions)
     found: dict[str, Any] = {f: np.empty(total, dtype=np.bool_ if f == "plain" else np.float64) for f in FIELDS}
@@ -87,7 +87,7 @@ def joined(graph: Graph, questions: Sequence[Question]) -> Work:
             for f, values in _changed(graph, node, whole, axis, starts, stops).items():
                 found[f][at:at + len(starts)] = values
             at += len(starts)
-    return Work(**found)  # numbers that hold for all shares are arrays here
+    return ShareWork(**found)  # numbers that hold for all shares are arrays here
 
 
 def channels_of(graph: Graph, question: Question) -> tuple[Floats, Floats]:
@@ -117,18 +117,18 @@ def map_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return prod(shape[1:]), 1, 1
 
 
-def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Work:
+def work_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> ShareWork:
     """The work of units [start, stop) of an axis; `axis` None is the whole node, with one entry."""
     whole = _whole(graph, node)
     return replace(whole, **_changed(graph, node, whole, axis, starts, stops))
 
 
-def _whole(graph: Graph, node: Node) -> Work:
+def _whole(graph: Graph, node: Node) -> ShareWork:
     """The work of a whole node; that of stretched operands is added share by share."""
     return _whole_product(graph, node) if node.op.layer else _whole_channelwise(graph, node)
 
 
-def _changed(graph: Graph, node: Node, work: Work, axis: Axis | None, starts: Ints, stops: Ints) -> dict[str, Any]:
+def _changed(graph: Graph, node: Node, work: ShareWork, axis: Axis | None, starts: Ints, stops: Ints) -> dict[str, Any]:
     """In what the work of shares differs from that of the whole node."""
     found: dict[str, Any] = {}
     if node.op.broadcasts:
@@ -166,7 +166,7 @@ def _stretched(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops:
             "inputs": sum(s == shape for s in shapes)}
 
 
-def _whole_product(graph: Graph, node: Node) -> Work:
+def _whole_product(graph: Graph, node: Node) -> ShareWork:
     (shape, *_) = graph.input_shapes(node)
     op, passes = node.op.layer, max(1, node.op.input_bits)  # plane by plane
     assert op is not None
@@ -175,18 +175,18 @@ def _whole_product(graph: Graph, node: Node) -> Work:
     kernel, groups = prod(op.window.kernel) if op.window else 1, op.groups
     plain = op.window is not None and groups == 1 and op.window.stride == (1, 1) and op.window.dilation == (1, 1)
     weights = filters * (channels // groups) * kernel
-    return Work(_one(height), width, _one(rows), columns, _one(channels // groups), _one(channels), _one(filters), kernel, 1,
-                _one(rows * columns * weights * passes), _one(weights), plain)
+    return ShareWork(_one(height), width, _one(rows), columns, _one(channels // groups), _one(channels), _one(filters), kernel, 1,
+                     _one(rows * columns * weights * passes), _one(weights), plain)
 
 
-def _whole_channelwise(graph: Graph, node: Node) -> Work:
+def _whole_channelwise(graph: Graph, node: Node) -> ShareWork:
     _, height, width = map_shape(graph.shape(node.inputs[0]))
     filters, rows, columns = map_shape(graph.shape(node.output))
     kernel = prod(node.op.window.kernel) if node.op.window else 1
     inputs = len(node.inputs)
     read = sum(map_shape(s)[0] for s in graph.input_shapes(node)) / inputs
-    return Work(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
-                _one(node.op.macs(graph.input_shapes(node))), _one(_table_size(graph, node)), False)
+    return ShareWork(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
+                     _one(node.op.macs(graph.input_shapes(node))), _one(_table_size(graph, node)), False)
 
 
 def _table_size(graph: Graph, node: Node) -> int:

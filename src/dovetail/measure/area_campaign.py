@@ -34,7 +34,7 @@ NAMES: Mapping[str, str] = {"ultrascale": "xcu", "ultrascale+": "xcup"}
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedArea:
     """What a synthesizer counted of one layer; `key` is the hash of hardware, tool and family."""
 
     key: str
@@ -45,7 +45,7 @@ class Counted:
     wall_s: float
 
 
-class Store:
+class AreaResults:
     """A folder of results, one JSON file each: FOLDER/FAMILY/KEY.json."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,18 +55,18 @@ class Store:
         """Keys of everything counted for a family."""
         return frozenset(path.stem for path in (self.folder / family).glob("*.json"))
 
-    def read(self, family: str, key: str) -> Counted:
+    def read(self, family: str, key: str) -> CountedArea:
         path = self.folder / family / f"{key}.json"
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             if found["schema"] != SCHEMA or found["key"] != key or found["family"] != family:
                 raise ValueError("it holds another result")
-            return Counted(key, str(found["layer"]), family, str(found["tool"]),
-                           {str(k): float(v) for k, v in found["resources"].items()}, float(found["wall_s"]))
+            return CountedArea(key, str(found["layer"]), family, str(found["tool"]),
+                               {str(k): float(v) for k, v in found["resources"].items()}, float(found["wall_s"]))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{path}: not a result of a campaign ({error}); remove the file, and it is counted again") from None
 
-    def write(self, found: Counted) -> None:
+    def write(self, found: CountedArea) -> None:
         folder = self.folder / found.family
         try:
             make_private(folder)
@@ -95,7 +95,7 @@ def result_key(files: Mapping[str, str], tool: str, family: str) -> str:
     return content_key([family, tool, *(text for item in sorted(files.items()) for text in item)])
 
 
-def count_layer(specimen: AreaLayer, family: str, known: frozenset[str]) -> tuple[str, Counted | None]:
+def count_layer(specimen: AreaLayer, family: str, known: frozenset[str]) -> tuple[str, CountedArea | None]:
     """Generate a layer and count it, unless its key is known; what an executor's workers run."""
     design = build_design(area_graph(specimen), TOP)
     tool = find_synthesizer(family).version
@@ -104,11 +104,11 @@ def count_layer(specimen: AreaLayer, family: str, known: frozenset[str]) -> tupl
         return key, None
     # One part: a worker is one process with one synthesizer below it, whose memory is bounded.
     found = synthesize(design, family, split=False)
-    return key, Counted(key, str(specimen), family, tool, found.resources, found.wall_s)
+    return key, CountedArea(key, str(specimen), family, tool, found.resources, found.wall_s)
 
 
-def run_campaign(layers: Sequence[AreaLayer], families: Sequence[str], store: Store, progress: Progress,
-                 executor: Executor | None = None, jobs: int = 1) -> dict[str, dict[AreaLayer, Counted]]:
+def run_campaign(layers: Sequence[AreaLayer], families: Sequence[str], store: AreaResults, progress: Progress,
+                 executor: Executor | None = None, jobs: int = 1) -> dict[str, dict[AreaLayer, CountedArea]]:
     """Count every layer for every family; results by family, in the layers' order.
 
     Any `concurrent.futures.Executor` serves (Dask's `client.get_executor()` is one); without one, a pool of `jobs`
@@ -121,7 +121,7 @@ def run_campaign(layers: Sequence[AreaLayer], families: Sequence[str], store: St
     total, keys = len(waiting), dict[tuple[AreaLayer, str], str]()
     known = {family: store.keys(family) for family in families}
     with _pool(executor, jobs) as pool:
-        running: dict[Future[tuple[str, Counted | None]], tuple[AreaLayer, str]] = {}
+        running: dict[Future[tuple[str, CountedArea | None]], tuple[AreaLayer, str]] = {}
         waiting.reverse()
         while waiting or running:
             while waiting and len(running) < jobs:

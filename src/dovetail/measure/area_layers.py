@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from dovetail.ir import AvgPool, Conv, Graph, MaxPool, Op
-from dovetail.measure.layers import Layer, graph_of, operator_of
+from dovetail.measure.layers import MeasuredLayer, graph_of, operator_of
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quantize import quantize_graph
@@ -39,7 +39,7 @@ class AreaLayer:
     `bits` of weights and activations; inputs are `signed` or, as after ReLU, not.
     """
 
-    layer: Layer
+    layer: MeasuredLayer
     padded: bool
     weights: str
     bits: int
@@ -104,51 +104,53 @@ def _one(rng: Generator, *values: int) -> int:
     return int(rng.choice(values))
 
 
-def _conv(kernel: int, weights: int, strides: tuple[int, ...] = (1,)) -> Callable[[Generator], Layer]:
+def _conv(kernel: int, weights: int, strides: tuple[int, ...] = (1,)) -> Callable[[Generator], MeasuredLayer]:
     """A convolution with about so many weights, however they divide into channels and filters."""
 
-    def draw(rng: Generator) -> Layer:
+    def draw(rng: Generator) -> MeasuredLayer:
         pairs = max(1.0, weights * float(rng.uniform(0.4, 1.4)) / kernel**2)
         channels = max(1, round(pairs ** float(rng.uniform(0.25, 0.7))))
         side = max(kernel + 1, _one(rng, *SIDES))
-        return Layer("conv", channels, side, max(1, round(pairs / channels)), kernel, _one(rng, *strides))
+        return MeasuredLayer("conv", channels, side, max(1, round(pairs / channels)), kernel, _one(rng, *strides))
 
     return draw
 
 
-def _depthwise(kernel: int, strides: tuple[int, ...]) -> Callable[[Generator], Layer]:
-    def draw(rng: Generator) -> Layer:
+def _depthwise(kernel: int, strides: tuple[int, ...]) -> Callable[[Generator], MeasuredLayer]:
+    def draw(rng: Generator) -> MeasuredLayer:
         channels = _one(rng, 3, 4, 6, 8) if kernel > 3 else _one(rng, 4, 6, 8, 12, 16)
-        return Layer("conv", channels, max(kernel + 1, _one(rng, *SIDES)), channels, kernel, _one(rng, *strides), channels)
+        return MeasuredLayer("conv", channels, max(kernel + 1, _one(rng, *SIDES)), channels, kernel, _one(rng, *strides),
+                             channels)
 
     return draw
 
 
-def _grouped(rng: Generator) -> Layer:
+def _grouped(rng: Generator) -> MeasuredLayer:
     groups = _one(rng, 2, 3, 4)
-    return Layer("conv", groups * _one(rng, 1, 2), _one(rng, *SIDES), groups * _one(rng, 1, 2, 3), _one(rng, 1, 3), 1, groups)
+    return MeasuredLayer("conv", groups * _one(rng, 1, 2), _one(rng, *SIDES), groups * _one(rng, 1, 2, 3), _one(rng, 1, 3), 1,
+                         groups)
 
 
-def _pool(rng: Generator, op: str, apart: bool) -> Layer:
+def _pool(rng: Generator, op: str, apart: bool) -> MeasuredLayer:
     channels, side, kernel = _one(rng, 4, 8, 12, 24), _one(rng, *SIDES), _one(rng, 2, 3)
-    return Layer(op, channels, side, 0, kernel, kernel if apart else _one(rng, 1, kernel))
+    return MeasuredLayer(op, channels, side, 0, kernel, kernel if apart else _one(rng, 1, kernel))
 
 
-KINDS: Mapping[str, Callable[[Generator], Layer]] = {
+KINDS: Mapping[str, Callable[[Generator], MeasuredLayer]] = {
     "3x3": _conv(3, 110),
     "1x1": _conv(1, 150),
     "depthwise 3x3": _depthwise(3, (1,)),
     "max pool": lambda rng: _pool(rng, "max_pool", False),
     "3x3 strided": _conv(3, 90, (2,)),
-    "gemm": lambda rng: Layer("gemm", _one(rng, 8, 16, 24, 40), 1, _one(rng, 2, 4, 6, 8)),
-    "add": lambda rng: Layer("add", _one(rng, 4, 8, 16, 24, 32), _one(rng, *SIDES), inputs=2),
+    "gemm": lambda rng: MeasuredLayer("gemm", _one(rng, 8, 16, 24, 40), 1, _one(rng, 2, 4, 6, 8)),
+    "add": lambda rng: MeasuredLayer("add", _one(rng, 4, 8, 16, 24, 32), _one(rng, *SIDES), inputs=2),
     "5x5": _conv(5, 120, (1, 2)),
     "1x1 wide": _conv(1, 260),
     "average pool": lambda rng: _pool(rng, "average_pool", True),
     "grouped": _grouped,
     "depthwise strided": _depthwise(3, (2,)),
     "3x3 again": _conv(3, 150),
-    "global average": lambda rng: Layer("global_average", _one(rng, 4, 8, 16, 32), _one(rng, 4, 7, 8, 14)),
+    "global average": lambda rng: MeasuredLayer("global_average", _one(rng, 4, 8, 16, 32), _one(rng, 4, 7, 8, 14)),
     "depthwise 5x5": _depthwise(5, (1, 2)),
     "1x1 strided": _conv(1, 120, (1, 2)),
 }

@@ -16,9 +16,9 @@ import numpy as np
 
 from dovetail.cost.dhm import resources_of
 from dovetail.cost.fitting.nonnegative import least_squares
-from dovetail.hardware.engines import Engine, engine_of, joined_engines
+from dovetail.hardware.engines import EngineSizes, engine_of, joined_engines
 from dovetail.hardware.shares import Floats
-from dovetail.measure.area_campaign import Counted
+from dovetail.measure.area_campaign import CountedArea
 from dovetail.measure.area_layers import AreaLayer, area_graph
 from dovetail.platform.fitted import DhmModel, dhm_model
 from dovetail.words import counted
@@ -35,7 +35,7 @@ REGISTERS = ("register_per_engine", "register_per_sum_bit", "register_per_lag_bi
 
 
 @dataclass(frozen=True, slots=True)
-class Errors:
+class AreaErrors:
     """|predicted - counted| / counted over some layers."""
 
     median: float
@@ -54,12 +54,12 @@ class Judgement:
 
     family: str
     tool: str
-    calibration: Mapping[str, Errors]
-    validation: Mapping[str, Errors]
+    calibration: Mapping[str, AreaErrors]
+    validation: Mapping[str, AreaErrors]
     blocks: tuple[int, int]
 
 
-def engines(layers: Mapping[AreaLayer, Counted]) -> Engine:
+def engines(layers: Mapping[AreaLayer, CountedArea]) -> EngineSizes:
     """What the engine of every layer is made of."""
     one = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     found = []
@@ -70,12 +70,12 @@ def engines(layers: Mapping[AreaLayer, Counted]) -> Engine:
     return joined_engines(found)
 
 
-def predicted(engine: Engine, model: DhmModel, **coefficients: float) -> dict[str, Floats]:
+def predicted(engine: EngineSizes, model: DhmModel, **coefficients: float) -> dict[str, Floats]:
     """Resources by the model, with some coefficients changed."""
     return resources_of(engine, replace(model, coefficients={**model.coefficients, **coefficients}))
 
 
-def fit_model(family: str, layers: Mapping[AreaLayer, Counted]) -> dict[str, float]:
+def fit_model(family: str, layers: Mapping[AreaLayer, CountedArea]) -> dict[str, float]:
     """Coefficients of a family from the calibrating layers; one that no layer shows keeps its value."""
     model, chosen = dhm_model(MODELS[family]), {k: v for k, v in layers.items() if k.calibrates}
     engine = engines(chosen)
@@ -90,11 +90,11 @@ def fit_model(family: str, layers: Mapping[AreaLayer, Counted]) -> dict[str, flo
     return found
 
 
-def judge(family: str, layers: Mapping[AreaLayer, Counted], coefficients: Mapping[str, float] | None = None) -> Judgement:
+def judge(family: str, layers: Mapping[AreaLayer, CountedArea], coefficients: Mapping[str, float] | None = None) -> Judgement:
     """Errors of the shipped model, or of the coefficients given, on both parts of the layers."""
     model = dhm_model(MODELS[family])
     parts = [{k: v for k, v in layers.items() if k.calibrates is calibrates} for calibrates in (True, False)]
-    errors: list[dict[str, Errors]] = []
+    errors: list[dict[str, AreaErrors]] = []
     blocks = (0, 0)
     for part in parts:
         errors.append({})
@@ -110,15 +110,15 @@ def judge(family: str, layers: Mapping[AreaLayer, Counted], coefficients: Mappin
     return Judgement(family, tool, errors[0], errors[1], blocks)
 
 
-def _errors(names: list[str], expected: Floats, counted: Floats) -> Errors:
+def _errors(names: list[str], expected: Floats, counted: Floats) -> AreaErrors:
     error = np.abs(expected / counted - 1)
     worst = int(error.argmax())
-    return Errors(float(np.median(error)), float(np.quantile(error, 0.9)), float(error[worst]), names[worst], len(error))
+    return AreaErrors(float(np.median(error)), float(np.quantile(error, 0.9)), float(error[worst]), names[worst], len(error))
 
 
 def judgement_json(found: Judgement) -> dict[str, object]:
     """As `campaign area --json` states it: `median` and `p90` are the worse of logic's and registers', on unseen layers."""
-    def plain(errors: Mapping[str, Errors]) -> dict[str, object]:
+    def plain(errors: Mapping[str, AreaErrors]) -> dict[str, object]:
         return {resource: {"median": e.median, "p90": e.p90, "largest": e.largest, "worst_layer": e.worst, "layers": e.layers}
                 for resource, e in errors.items()}
 

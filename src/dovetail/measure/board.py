@@ -14,7 +14,7 @@ from dovetail.cost.fitting.layers import LayerFit, fit_layers
 from dovetail.cost.fitting.link import fit_line
 from dovetail.cost.fitting.rows import read_rows
 from dovetail.errors import DovetailError, UsageError
-from dovetail.measure.layers import ACTIVATIONS, Layer, shape_of
+from dovetail.measure.layers import ACTIVATIONS, MeasuredLayer, shape_of
 from dovetail.measure.records import Record, Timing, load_record
 from dovetail.platform.device import ASSUMED
 from dovetail.platform.this_machine import this_machine_entries
@@ -44,20 +44,20 @@ def read_measurements(path: Path, kind: str | None) -> Record:
     numbers = read_rows(path, (*NUMBERS, "seconds"))
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = list(csv.DictReader(file, skipinitialspace=True))
-    layers: dict[Layer, Timing] = {}
+    layers: dict[MeasuredLayer, Timing] = {}
     for i, line in enumerate(lines):
         where = f"{path}: row {i + 2}"
         sizes = {name: _whole(where, name, float(numbers[name][i])) for name in NUMBERS}
         seconds = float(numbers["seconds"][i])
         if not seconds > 0:
             raise UsageError(f"{where}, column seconds: {seconds:g} is not possible; a time above 0 is needed")
-        layer = Layer((line.get("op") or "").strip(), activation=(line.get("activation") or "none").strip(), **sizes)
+        layer = MeasuredLayer((line.get("op") or "").strip(), activation=(line.get("activation") or "none").strip(), **sizes)
         _check(where, layer)
         layers[layer] = Timing(seconds, _joules(where, line.get("energy_j")))
     return Record(path.stem, kind, f"table {path.name}", layers=layers)
 
 
-def _check(where: str, layer: Layer) -> None:
+def _check(where: str, layer: MeasuredLayer) -> None:
     """A layer that cannot be is complained about at the column that makes it so."""
     if layer.op == "conv" and (layer.channels % layer.groups or layer.filters % layer.groups or not layer.filters):
         raise UsageError(f"{where}, column groups: {layer.groups} groups do not divide {counted(layer.channels, 'channel')} "

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
-from dovetail.measure.layers import Layer
+from dovetail.measure.layers import MeasuredLayer
 from dovetail.measure.records import Record, Timing, load_record, save_record
 from dovetail.progress import Progress
 
@@ -26,12 +26,12 @@ class Measured(Protocol):
     software: str
 
     def idle_power_w(self) -> float | None: ...
-    def layer(self, layer: Layer, energy: bool = False) -> Timing: ...
+    def layer(self, layer: MeasuredLayer, energy: bool = False) -> Timing: ...
     def network(self, graph: Graph, energy: bool = False) -> Timing: ...
     def transfers(self) -> list[tuple[str, int, float]]: ...
 
 
-def measure(device: Measured, kind: str, layers: Sequence[Layer], networks: Mapping[str, Graph], path: Path,
+def measure(device: Measured, kind: str, layers: Sequence[MeasuredLayer], networks: Mapping[str, Graph], path: Path,
             progress: Progress, rounds: int = 1, command: str = "") -> Record:
     """Measure what the file at `path` does not hold yet; it is written after every layer.
 

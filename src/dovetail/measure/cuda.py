@@ -17,7 +17,7 @@ import numpy as np
 from dovetail.errors import ToolError, UnsupportedError
 from dovetail.ir import Add, AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Select
 from dovetail.measure.energy import EnergyCounter
-from dovetail.measure.layers import Layer, graph_of
+from dovetail.measure.layers import MeasuredLayer, graph_of
 from dovetail.measure.records import Timing
 
 COPIES = 24
@@ -62,7 +62,7 @@ class CudaDevice:
         time.sleep(ENERGY_S)
         return (self._counter.joules() - before) / (time.perf_counter() - start)
 
-    def layer(self, layer: Layer, energy: bool = False) -> Timing:
+    def layer(self, layer: MeasuredLayer, energy: bool = False) -> Timing:
         """Time of one run of a layer, and its energy if asked for and readable."""
         graph = graph_of(layer)
         sets = max(1, min(COPIES, int(WEIGHT_BYTES / max(4 * graph.parameters, 1))))
@@ -92,7 +92,7 @@ class CudaDevice:
     def _timed(self, graphs: list[Graph], copies: int, energy: bool) -> Timing:
         torch = self._torch
         with torch.inference_mode():
-            programs = [Program(torch, graph) for graph in graphs]
+            programs = [TorchProgram(torch, graph) for graph in graphs]
             replay = self._captured(lambda: [programs[i % len(programs)].run() for i in range(copies)])
             seconds = self._replay_s(replay) / copies
             joules = self._replay_j(replay, seconds * copies) if energy and self._counter is not None else None
@@ -145,7 +145,7 @@ class CudaDevice:
         return (self._counter.joules() - before) / replays
 
 
-class Program:
+class TorchProgram:
     """A float graph as PyTorch calls, with its inputs and weights on a device of PyTorch's."""
 
     def __init__(self, torch: Any, graph: Graph, device: str = "cuda") -> None:

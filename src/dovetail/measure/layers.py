@@ -37,7 +37,7 @@ LARGEST_MACS = 1.2e9
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class MeasuredLayer:
     """One operator on a square map: `channels` of `side` x `side` pixels in, `filters` out; padding keeps the side.
 
     `op` is conv, max_pool, average_pool, global_average, gemm, add or concat; `inputs` counts tensors added or joined.
@@ -66,7 +66,7 @@ COLUMNS = ("op", "channels", "side", "filters", "kernel", "stride", "groups", "i
 """Of a table of measurements: a layer's own, its seconds, and its energy in joules (empty where none was read)."""
 
 
-def operator_of(layer: Layer) -> Op:
+def operator_of(layer: MeasuredLayer) -> Op:
     """The operator a layer is."""
     clamp = ACTIVATIONS.get(layer.activation)
     if layer.activation not in ACTIVATIONS:
@@ -92,12 +92,12 @@ def operator_of(layer: Layer) -> Op:
                      "add, concat")
 
 
-def shape_of(layer: Layer) -> Graph:
+def shape_of(layer: MeasuredLayer) -> Graph:
     """A graph of the layer alone whose weights are all zero: enough to count its work, at no cost."""
     return graph_of(layer, weigh=lambda shape: np.zeros(shape, dtype=np.float32))
 
 
-def graph_of(layer: Layer, name: str = "layer", weigh: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
+def graph_of(layer: MeasuredLayer, name: str = "layer", weigh: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
              op: Op | None = None) -> Graph:
     """A graph of the layer alone, with seeded weights unless `weigh` makes others; `op` replaces its operator."""
     op = op or operator_of(layer)
@@ -113,13 +113,13 @@ def graph_of(layer: Layer, name: str = "layer", weigh: Callable[[tuple[int, ...]
     return Graph(name, inputs, ("y",), (node,), tensors, {c.name: c for c in constants})
 
 
-def designed_layers() -> tuple[Layer, ...]:
+def designed_layers() -> tuple[MeasuredLayer, ...]:
     """Every kind of layer over the sizes that networks use, channel counts a factor of two apart."""
     found = [*_pointwise(), *_dense(), *_stems(), *_depthwise(), *_grouped(), *_pools(), *_rest()]
     return tuple(layer for layer in found if operator_macs(layer) <= LARGEST_MACS)
 
 
-def operator_macs(layer: Layer) -> int:
+def operator_macs(layer: MeasuredLayer) -> int:
     """Multiply-adds of a layer."""
     shape = (1, layer.channels) if layer.op == "gemm" else (1, layer.channels, layer.side, layer.side)
     return operator_of(layer).macs((shape,) * layer.inputs)
@@ -130,17 +130,17 @@ def _turns(*names: str) -> Iterator[str]:
     return (names[i % len(names)] for i in count())
 
 
-def _pointwise() -> Iterator[Layer]:
+def _pointwise() -> Iterator[MeasuredLayer]:
     widths = {7: (96, 160, 320, 640, 1024), 14: (48, 96, 192, 384, 768), 28: (24, 48, 128, 256, 512), 56: (16, 32, 64, 144, 256),
               112: (8, 16, 32, 64, 96)}
     for s, side in enumerate(SIDES):
         for i, channels in enumerate(widths[side]):
             for j, filters in enumerate(widths[side]):
                 if (i + 2 * j) % 3 != 1:  # two of three pairs, spread evenly
-                    yield Layer("conv", channels, side, filters, activation=TURN[(i + j + s) % 3])
+                    yield MeasuredLayer("conv", channels, side, filters, activation=TURN[(i + j + s) % 3])
 
 
-def _dense() -> Iterator[Layer]:
+def _dense() -> Iterator[MeasuredLayer]:
     turn = _turns("relu", "none")
     pairs = {7: ((128, 128), (256, 512), (512, 256), (512, 512), (64, 512)),
              14: ((48, 192), (64, 64), (128, 256), (256, 256), (256, 512)),
@@ -149,31 +149,32 @@ def _dense() -> Iterator[Layer]:
              112: ((16, 16), (32, 32), (32, 64), (64, 64))}
     for side in SIDES:
         for channels, filters in pairs[side]:
-            yield Layer("conv", channels, side, filters, 3, activation=next(turn))
+            yield MeasuredLayer("conv", channels, side, filters, 3, activation=next(turn))
         for channels, filters in pairs[side][1:4]:
-            yield Layer("conv", channels, side, filters, 3, 2, activation=next(turn))
+            yield MeasuredLayer("conv", channels, side, filters, 3, 2, activation=next(turn))
     for side, channels, filters in ((14, 64, 96), (28, 32, 64), (28, 64, 192), (56, 24, 48)):
-        yield Layer("conv", channels, side, filters, 5, activation=next(turn))
+        yield MeasuredLayer("conv", channels, side, filters, 5, activation=next(turn))
     for side, channels, filters in ((28, 128, 256), (56, 64, 128), (14, 256, 512)):
-        yield Layer("conv", channels, side, filters, 1, 2, activation=next(turn))
+        yield MeasuredLayer("conv", channels, side, filters, 1, 2, activation=next(turn))
 
 
-def _stems() -> Iterator[Layer]:
+def _stems() -> Iterator[MeasuredLayer]:
     for side in (64, 112, 160, 224):
         for filters, kernel, stride in ((16, 3, 1), (32, 3, 2), (64, 3, 2), (64, 7, 2), (96, 7, 4), (64, 11, 4)):
-            yield Layer("conv", 3, side, filters, kernel, stride, activation="relu")
+            yield MeasuredLayer("conv", 3, side, filters, kernel, stride, activation="relu")
 
 
-def _depthwise() -> Iterator[Layer]:
+def _depthwise() -> Iterator[MeasuredLayer]:
     widths = {7: (192, 576, 1024), 14: (96, 240, 480, 768), 28: (64, 160, 288), 56: (32, 80, 160), 112: (16, 48, 96)}
     for s, side in enumerate(SIDES):
         for i, channels in enumerate(widths[side]):
             for j, (kernel, stride) in enumerate(((3, 1), (3, 2), (5, 1))):
                 if kernel == 3 or side <= 28:
-                    yield Layer("conv", channels, side, channels, kernel, stride, channels, activation=TURN[(i + j + s) % 3])
+                    yield MeasuredLayer("conv", channels, side, channels, kernel, stride, channels,
+                                        activation=TURN[(i + j + s) % 3])
 
 
-def _grouped() -> Iterator[Layer]:
+def _grouped() -> Iterator[MeasuredLayer]:
     """Few wide groups, as in ShuffleNet and AlexNet, to many narrow ones, as in ResNeXt and RegNet."""
     widths = {7: (384, 768, 1024), 14: (192, 256, 384, 512), 28: (96, 240, 256), 56: (64, 96, 128), 112: (32, 64)}
     groups = (2, 3, 4, 8, 16, 32)
@@ -184,41 +185,42 @@ def _grouped() -> Iterator[Layer]:
             for j, count_of in enumerate(groups):
                 if channels % count_of == 0 and (i + j + s) % 2 == 0:
                     kernel, stride = kinds[turn % len(kinds)]
-                    yield Layer("conv", channels, side, channels, kernel, stride, count_of, activation=TURN[turn % 3])
+                    yield MeasuredLayer("conv", channels, side, channels, kernel, stride, count_of, activation=TURN[turn % 3])
                     turn += 1
     for side, channels, filters, count_of in ((28, 240, 60, 3), (28, 60, 240, 3), (14, 480, 120, 3), (14, 120, 480, 3),
                                               (27, 96, 256, 2), (13, 384, 256, 2)):
-        yield Layer("conv", channels, side, filters, 5 if side == 27 else 3 if side == 13 else 1, 1, count_of, activation="relu")
+        yield MeasuredLayer("conv", channels, side, filters, 5 if side == 27 else 3 if side == 13 else 1, 1, count_of,
+                            activation="relu")
 
 
-def _pools() -> Iterator[Layer]:
+def _pools() -> Iterator[MeasuredLayer]:
     maps = ((112, 16), (112, 64), (56, 32), (56, 64), (55, 96), (28, 64), (28, 192), (28, 256), (27, 128), (14, 128), (14, 512),
             (13, 256), (7, 512))
     for i, (side, channels) in enumerate(maps):
-        yield Layer("max_pool", channels, side, channels, 3, 2)
-        yield Layer("max_pool", channels, side, channels, 2, 2)
+        yield MeasuredLayer("max_pool", channels, side, channels, 3, 2)
+        yield MeasuredLayer("max_pool", channels, side, channels, 2, 2)
         if i % 2:
-            yield Layer("max_pool", channels, side, channels, 3, 1)
+            yield MeasuredLayer("max_pool", channels, side, channels, 3, 1)
         if i % 4 == 0 and side < 112:
-            yield Layer("max_pool", channels, side, channels, 5, 1)
+            yield MeasuredLayer("max_pool", channels, side, channels, 5, 1)
     for i, (side, channels) in enumerate(maps[1:]):
         kernel, stride = ((3, 1), (2, 2), (3, 2), (3, 1))[i % 4]
-        yield Layer("average_pool", channels, side, channels, kernel, stride)
+        yield MeasuredLayer("average_pool", channels, side, channels, kernel, stride)
     for side, channels in ((7, 512), (7, 960), (7, 1280), (14, 256), (14, 1000), (13, 512), (28, 64), (28, 128), (28, 240),
                            (56, 64), (56, 128), (112, 32)):
-        yield Layer("global_average", channels, side, channels)
+        yield MeasuredLayer("global_average", channels, side, channels)
 
 
-def _rest() -> Iterator[Layer]:
+def _rest() -> Iterator[MeasuredLayer]:
     for i, features in enumerate((64, 256, 512, 1024, 1280, 2048, 4096, 9216)):
         for j, units in enumerate((10, 100, 512, 1000, 2048, 4096)):
             if (i + j) % 2 == 0 or units == 1000:
-                yield Layer("gemm", features, 1, units, activation=("none", "relu")[(i + j) // 2 % 2])
+                yield MeasuredLayer("gemm", features, 1, units, activation=("none", "relu")[(i + j) // 2 % 2])
     sums = ((56, 24), (56, 64), (28, 32), (28, 128), (14, 64), (14, 96), (14, 256), (7, 160), (7, 512), (112, 16), (56, 256),
             (28, 512), (112, 64))
     for i, (side, channels) in enumerate(sums):
-        yield Layer("add", channels, side, channels, inputs=2, activation=("none", "relu")[i % 2])
+        yield MeasuredLayer("add", channels, side, channels, inputs=2, activation=("none", "relu")[i % 2])
     for side, channels in ((56, 64), (28, 64), (28, 128), (27, 128), (14, 192), (13, 256), (7, 256), (56, 16), (112, 32)):
-        yield Layer("concat", channels, side, 2 * channels, inputs=2)
+        yield MeasuredLayer("concat", channels, side, 2 * channels, inputs=2)
     for side, channels in ((28, 64), (14, 128), (56, 32)):
-        yield Layer("concat", channels, side, 4 * channels, inputs=4)
+        yield MeasuredLayer("concat", channels, side, 4 * channels, inputs=4)

@@ -19,7 +19,7 @@ from dovetail.errors import ModelError
 from dovetail.ir import RELU, Constant, Conv, Graph, Node, Op, Tensor, Window
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.measure.energy import EnergyCounter
-from dovetail.measure.layers import Layer, operator_of
+from dovetail.measure.layers import MeasuredLayer, operator_of
 from dovetail.measure.records import Timing
 from dovetail.numerics.timing import VERSION, kernel_seconds, run_seconds, seeded_inputs, timed_session
 from dovetail.words import counted
@@ -52,7 +52,7 @@ class ProcessorDevice:
         time.sleep(ENERGY_S)
         return (self._counter.joules() - before) / (time.perf_counter() - start)
 
-    def layer(self, layer: Layer, energy: bool = False) -> Timing:
+    def layer(self, layer: MeasuredLayer, energy: bool = False) -> Timing:
         content = to_onnx(_between(layer))
         inputs = seeded_inputs(timed_session(content, self.threads))
         kernels = kernel_seconds(content, inputs, self.threads, RUNS, self._forget)
@@ -115,7 +115,7 @@ def _processor_name() -> str:
         return platform.processor() or platform.machine() or "unknown processor"
 
 
-def _between(layer: Layer) -> Graph:
+def _between(layer: MeasuredLayer) -> Graph:
     """The layer behind a 1x1 convolution per input and before another, where it has maps at both ends."""
     op = operator_of(layer)
     nodes: list[Node] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from dovetail.errors import UsageError
 from dovetail.files import replace_text
-from dovetail.measure.layers import Layer
+from dovetail.measure.layers import MeasuredLayer
 
 SCHEMA = "dovetail measurements 1"
 
@@ -45,13 +45,13 @@ class Record:
     software: str
     idle_power_w: float | None = None
     overhead_s: float = 0.0
-    layers: Mapping[Layer, Timing] = field(default_factory=dict)
+    layers: Mapping[MeasuredLayer, Timing] = field(default_factory=dict)
     networks: Mapping[str, Timing] = field(default_factory=dict)
     transfers: tuple[tuple[str, int, float], ...] = ()
     date: str = ""
     command: str = ""
 
-    def with_layer(self, layer: Layer, timing: Timing) -> Record:
+    def with_layer(self, layer: MeasuredLayer, timing: Timing) -> Record:
         """One more visit of a layer."""
         known = self.layers.get(layer)
         return replace(self, layers={**self.layers, layer: timing if known is None else known.again(timing)})
@@ -91,8 +91,8 @@ def load_record(path: Path) -> Record:
         raise UsageError(f"{path}: not a file of measurements, {type(problem).__name__} {problem}; measure again") from None
 
 
-def _layer(entry: Mapping[str, Any]) -> Layer:
-    return Layer(**{k: v for k, v in entry.items() if k not in ("seconds", "energy_j", "rounds")})
+def _layer(entry: Mapping[str, Any]) -> MeasuredLayer:
+    return MeasuredLayer(**{k: v for k, v in entry.items() if k not in ("seconds", "energy_j", "rounds")})
 
 
 def _timing(entry: Mapping[str, Any]) -> Timing:

@@ -93,7 +93,7 @@ def products_of(basis: Real, input_basis: Real, bits: int) -> tuple[NDArray[np.i
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedLayer:
     """A trained layer: what its weights and its input mean, and the affine map (BatchNorm, bias) of its sums.
 
     `weights` are codes with a basis (filters, bits), or plain int8 with one scale per filter in `basis` (filters, 1) and
@@ -119,7 +119,7 @@ class Learned:
         return np.clip(self.weights.astype(np.int64) * signs.reshape(along), -127, 127).astype(np.int8), self.basis
 
 
-def coded_node(name: str, layer: Learned, source: str, output: str, boundaries: Sequence[float] | None,
+def coded_node(name: str, layer: LearnedLayer, source: str, output: str, boundaries: Sequence[float] | None,
                reach: int = 255, product_bits: int = PRODUCT_BITS) -> tuple[Node, tuple[Constant, ...]]:
     """A trained layer as a node of integers: to codes between `boundaries` of the next quantizer, or (None) to sums with bias.
 
@@ -147,7 +147,7 @@ def coded_node(name: str, layer: Learned, source: str, output: str, boundaries: 
     return Node(name, op, (source,), tuple(c.name for c in constants), output), constants
 
 
-def _fitting(name: str, op: Coded, weights: Array, basis: Real, layer: Learned, reach: int,
+def _fitting(name: str, op: Coded, weights: Array, basis: Real, layer: LearnedLayer, reach: int,
              bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Products of as many bits as are wanted, or as 32-bit sums and biases allow."""
     for width in range(bits, 0, -1):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.ir import Array, Constant, Conv, Graph, MaxPool, Node, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
 
 IMAGE = Scheme(8, False, (-8,))
 FIXED = Scheme(16, True, (-8,))
@@ -59,8 +59,8 @@ class _Network:
         taps = source.shape[1] * kernel * kernel
         level = 0.29 if first else 0.5 * float(self.basis.sum())
         gain = self.rng.normal(1, 0.2, filters) / (spread * level * np.sqrt(taps))
-        layer = Learned(body, codes, 0 if plain else self.bits, basis, 0 if first else self.bits, inputs, gain,
-                        self.rng.normal(0.4, 0.3, filters))
+        layer = LearnedLayer(body, codes, 0 if plain else self.bits, basis, 0 if first else self.bits, inputs, gain,
+                             self.rng.normal(0.4, 0.3, filters))
         node, own = coded_node(name, layer, source.name, f"{name}_y", None if last else self.boundaries, 255, PRODUCT_BITS)
         self.nodes.append(node)
         self.constants += own

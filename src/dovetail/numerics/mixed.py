@@ -19,7 +19,7 @@ from dovetail.ir import RELU, Array, Constant, Conv, Gemm, Graph, Node, Real, Sc
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.kernels import weighted_sum
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, levels_of, ranked, threshold_node, weight_values
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, levels_of, ranked, threshold_node, weight_values
 from dovetail.numerics.lq_fit import fit_levels, fit_weights
 from dovetail.numerics.observe import chunks, float_values
 from dovetail.numerics.quantize import quantize_network
@@ -49,7 +49,7 @@ def bits_of(kind: str) -> tuple[bool, int]:
 
 
 @dataclass(slots=True)
-class Menu:
+class BitChoices:
     """A float network and everything of its choices that does not depend on each other, worked out once."""
 
     network: Graph
@@ -162,7 +162,7 @@ class Menu:
             tensors[codes[source, bits]] = Tensor(codes[source, bits], graph.shape(source), Scheme(bits, False, (0,)))
         weights, fitted = self.codes_of(node, bits)
         affine = self.affine_of(node, weights, fitted, None if plain else basis, scheme)
-        layer = Learned(replace(node.op, clamp=None), weights, bits, fitted, 0 if plain else bits, basis, *affine)
+        layer = LearnedLayer(replace(node.op, clamp=None), weights, bits, fitted, 0 if plain else bits, basis, *affine)
         coded, constants = coded_node(node.name, layer, source if plain else codes[source, bits], node.output, None,
                                       max(-scheme.lo, scheme.hi), PRODUCT_BITS)
         return [*made, coded], [*own, *constants]

@@ -34,7 +34,7 @@ class Extremes:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class ScaleCandidates:
     """Scales to try on one tensor; its channels are divided by `factor` first, where there is one."""
 
     exponents: tuple[int, ...]
@@ -122,7 +122,7 @@ def _wider(a: Extremes, b: Extremes) -> Extremes:
     return Extremes(min(a.lo, b.lo), max(a.hi, b.hi), np.maximum(a.channels, b.channels))
 
 
-def rounding(graph: Graph, samples: Samples, variants: Sequence[Mapping[str, Candidates]], kept: Sequence[int],
+def rounding(graph: Graph, samples: Samples, variants: Sequence[Mapping[str, ScaleCandidates]], kept: Sequence[int],
              progress: Progress) -> Rounding:
     """Second pass: what each scale would cost, for several variants of the same network at once.
 
@@ -153,7 +153,7 @@ def divided(x: Array, factor: Real) -> Array:
     return np.asarray(x / factor.reshape((1, -1) + (1,) * (x.ndim - 2)).astype(x.dtype))
 
 
-def _add_errors(found: dict[int, float], x: Array, candidates: Candidates) -> None:
+def _add_errors(found: dict[int, float], x: Array, candidates: ScaleCandidates) -> None:
     values = x if candidates.factor is None else divided(x, candidates.factor)
     for exponent in candidates.exponents:
         scale = np.float32(2.0**exponent)

@@ -120,14 +120,14 @@ def _check_magnitudes(seen: Mapping[str, observe.Extremes]) -> None:
                              f"below {LARGEST:g}, normalise the inputs or check the weights")
 
 
-def _candidates(variant: Equalised, seen: Mapping[str, observe.Extremes], bits: int) -> dict[str, observe.Candidates]:
+def _candidates(variant: Equalised, seen: Mapping[str, observe.Extremes], bits: int) -> dict[str, observe.ScaleCandidates]:
     found = {}
     for name, x in seen.items():
         factor = variant.factors.get(name)
         magnitude = x.magnitude if factor is None else float((x.channels / factor).max())
         first = covering_exponent(magnitude * (1 - 1e-6), bits, x.lo < 0)  # an equalised bound is on the grid but for rounding
         scheme = Scheme(bits, x.lo < 0, (first,))
-        found[name] = observe.Candidates(tuple(range(first, first - CANDIDATES, -1)), scheme.lo, scheme.hi, factor)
+        found[name] = observe.ScaleCandidates(tuple(range(first, first - CANDIDATES, -1)), scheme.lo, scheme.hi, factor)
     return found
 
 

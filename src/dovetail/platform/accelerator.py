@@ -32,7 +32,7 @@ class Architecture(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Accelerator:
+class AcceleratorDesign:
     """A network's engines: `dedicated` layers with their folds' sizes (None: mapped directly), `reusable` nodes on `arrays`.
 
     `arrays` are the numbers of a configuration of reusable engines (hardware/arrays/layers.Config); `pace_clocks` is what the
@@ -63,7 +63,7 @@ ARRAYS = ("inputs", "outputs", "taps", "kernel", "monolithic", "overlap", "port_
 """Sizes that every configuration of arrays has."""
 
 
-def to_entries(accelerator: Accelerator) -> dict[str, Any]:
+def to_entries(accelerator: AcceleratorDesign) -> dict[str, Any]:
     """As JSON values."""
     return {"architecture": accelerator.architecture.value,
             "dedicated": {name: None if fold is None else list(fold) for name, fold in accelerator.dedicated.items()},
@@ -77,7 +77,7 @@ def check_folds(folds: Mapping[str, Any], place: Place) -> None:
         check(fold, Maybe(FOLD if len(fold or ()) <= len(FOLD) else (*FOLD, PRODUCTS)), place.below(name))
 
 
-def from_entries(entries: Any, where: str) -> Accelerator:
+def from_entries(entries: Any, where: str) -> AcceleratorDesign:
     """What `to_entries` wrote; anything else is refused."""
     try:
         place = Place(where, "leave it out of board files, `dovetail compile --architecture` chooses it", "accelerator")
@@ -88,5 +88,5 @@ def from_entries(entries: Any, where: str) -> Accelerator:
     except BuildError as problem:
         raise PlatformError(str(problem)) from None
     folds = {name: None if fold is None else tuple(fold) for name, fold in entries["dedicated"].items()}
-    return Accelerator(Architecture(entries["architecture"]), folds, tuple(entries["reusable"]), dict(entries["arrays"]),
-                       entries["pace_clocks"], tuple(entries.get("fused", ())))
+    return AcceleratorDesign(Architecture(entries["architecture"]), folds, tuple(entries["reusable"]), dict(entries["arrays"]),
+                             entries["pace_clocks"], tuple(entries.get("fused", ())))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from dovetail.errors import PlatformError
-from dovetail.platform.accelerator import Accelerator
+from dovetail.platform.accelerator import AcceleratorDesign
 
 
 class Kind(StrEnum):
@@ -55,7 +55,7 @@ class Device:
     models: ModelSet = ModelSet.PLANNING
     part: str | None = None
     """The vendor's order code of an FPGA, for hand-over projects."""
-    accelerator: Accelerator | None = None
+    accelerator: AcceleratorDesign | None = None
     """What an FPGA is to become as a whole; None where every layer is placed by itself."""
     kernels: str | None = None
     """Of a GPU that runs our kernels, the name of its specification in platform/gpus: plans then go by their estimates."""
@@ -161,7 +161,7 @@ class Platform:
             **{k.replace("switch.", "logic."): v for k, v in x.sources.items() if k.startswith("switch.")}}) for x in self.links]
         return replace(self, links=tuple(links), switch=switch)
 
-    def with_accelerator(self, device: str, accelerator: Accelerator) -> Platform:
+    def with_accelerator(self, device: str, accelerator: AcceleratorDesign) -> Platform:
         """The same board with one FPGA that is to become an accelerator for a whole network."""
         return replace(self, devices=tuple(replace(d, accelerator=accelerator) if d.name == device else d for d in self.devices))
 

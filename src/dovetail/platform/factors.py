@@ -15,7 +15,7 @@ from importlib import resources
 import numpy as np
 
 from dovetail.platform.quantity import LEVELS, VERSION, Floats
-from dovetail.platform.schema import Limits, Table
+from dovetail.platform.schema import Limits, TomlTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class FactorModel:
 def factor_model(name: str) -> FactorModel:
     """A shipped model in the authors' form by name."""
     file = resources.files("dovetail.platform") / "models" / "published" / f"{name}.toml"
-    return parse_factors(Table(f"published/{file.name}", tomllib.loads(file.read_text(encoding="utf-8"))))
+    return parse_factors(TomlTable(f"published/{file.name}", tomllib.loads(file.read_text(encoding="utf-8"))))
 
 
-def parse_factors(table: Table) -> FactorModel:
+def parse_factors(table: TomlTable) -> FactorModel:
     """A checked model from the entries of its file."""
     table.check_keys(("version", "name", "unit", "source", "rows", "mape", "factors"))
     if table.values["version"] != VERSION:

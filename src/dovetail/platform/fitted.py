@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.platform.calibrated import CALIBRATED, PARAMETERS
-from dovetail.platform.schema import Limits, Table
+from dovetail.platform.schema import Limits, TomlTable
 
 Floats = NDArray[np.float64]
 
@@ -169,9 +169,9 @@ def formula_of(name: str) -> str:
     return name if name in (ROOFLINE, CALIBRATED) else _table(name).choice("formula", ("posynomial", DHM))
 
 
-def _table(name: str) -> Table:
+def _table(name: str) -> TomlTable:
     file = resources.files("dovetail.platform") / "models" / f"{name}.toml"
-    return Table(file.name, tomllib.loads(file.read_text(encoding="utf-8")))
+    return TomlTable(file.name, tomllib.loads(file.read_text(encoding="utf-8")))
 
 
 @lru_cache(maxsize=16)
@@ -180,7 +180,7 @@ def posynomial_model(name: str) -> PosynomialModel:
     return parse_posynomial(_table(name))
 
 
-def parse_posynomial(table: Table) -> PosynomialModel:
+def parse_posynomial(table: TomlTable) -> PosynomialModel:
     """A checked posynomial model from the entries of its file."""
     table.check_keys(("name", "formula", "description", "source", "rows", "error", "box", "term", "layer_table"),
                      ("floor", "assumption"))
@@ -202,7 +202,7 @@ def parse_posynomial(table: Table) -> PosynomialModel:
         bounds, tuple(_term(t) for t in table.tables("term")), _layer_table(table))
 
 
-def _layer_table(table: Table) -> LayerTable:
+def _layer_table(table: TomlTable) -> LayerTable:
     entry = table.table("layer_table")
     entry.check_keys((*TABLE_LEVELS, "log_seconds", "log_joules"))
     levels = tuple(np.array(entry.values[name], dtype=np.float64) for name in TABLE_LEVELS)
@@ -214,7 +214,7 @@ def _layer_table(table: Table) -> LayerTable:
     return LayerTable(levels, found["log_seconds"], found["log_joules"])
 
 
-def _term(table: Table) -> Term:
+def _term(table: TomlTable) -> Term:
     table.check_keys(("name", "part", "exponents", "latency_s"))
     exponents = table.table("exponents")
     exponents.check_keys((), VARIABLES)
@@ -229,7 +229,7 @@ def dhm_model(name: str) -> DhmModel:
     return parse_dhm(_table(name))
 
 
-def parse_dhm(table: Table) -> DhmModel:
+def parse_dhm(table: TomlTable) -> DhmModel:
     """A checked hardware model from the entries of its file."""
     table.check_keys(("name", "formula", "description", "source", "logic", "block", "shapes", "parts", "distributed", "error",
                       "clock_error", "coefficients"))

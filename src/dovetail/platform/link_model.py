@@ -11,7 +11,7 @@ from importlib import resources
 import numpy as np
 
 from dovetail.platform.quantity import VERSION, Errors, Floats, Form, read_errors
-from dovetail.platform.schema import Limits, Table
+from dovetail.platform.schema import Limits, TomlTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class LinkModel:
 def link_model(name: str) -> LinkModel:
     """A shipped link model by name."""
     file = resources.files("dovetail.platform") / "models" / "links" / f"{name}.toml"
-    return parse_link_model(Table(file.name, tomllib.loads(file.read_text(encoding="utf-8"))))
+    return parse_link_model(TomlTable(file.name, tomllib.loads(file.read_text(encoding="utf-8"))))
 
 
-def parse_link_model(table: Table) -> LinkModel:
+def parse_link_model(table: TomlTable) -> LinkModel:
     """A checked link model from the entries of its file."""
     forms = tuple(form.value for form in Form)
     table.check_keys(("version", "name", "device", "source", "rows", "sizes_bytes", "direction", *forms))

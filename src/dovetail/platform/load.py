@@ -17,7 +17,7 @@ from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform, Swi
 from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.gpu_specification import specifications
 from dovetail.platform.repeat import MARK, REPEAT, repeated, split_count, written_out
-from dovetail.platform.schema import Limits, Table, suggestion
+from dovetail.platform.schema import Limits, TomlTable, suggestion
 from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
 
 DEVICE_LIMITS: Mapping[str, Limits] = {
@@ -75,7 +75,7 @@ def _shipped() -> Mapping[str, Mapping[str, Any]]:
 def load_platform(name_or_path: str) -> Platform:
     """A shipped board by name, `this-machine`, or any board file by its path; a count may follow as in `fic:4`."""
     if name_or_path == THIS_MACHINE:
-        return _platform(Table(f"platform {THIS_MACHINE}", this_machine_entries()))
+        return _platform(TomlTable(f"platform {THIS_MACHINE}", this_machine_entries()))
     name, count = split_count(name_or_path)
     if name.endswith(".toml") or "/" in name:
         path = Path(name)
@@ -88,7 +88,7 @@ def load_platform(name_or_path: str) -> Platform:
     else:
         raise PlatformError(f"platform {name_or_path}: unknown{suggestion(name_or_path, platform_names())}; "
                             f"known are {', '.join(platform_names())}, or give the path of a board file (.toml)")
-    return _platform(Table(where, written_out(name, count, Table(where, entries))))
+    return _platform(TomlTable(where, written_out(name, count, TomlTable(where, entries))))
 
 
 def platform_of_devices(text: str, name_or_path: str) -> Platform:
@@ -113,7 +113,7 @@ def platform_of_devices(text: str, name_or_path: str) -> Platform:
 
 def platform_from_dict(entries: Mapping[str, Any]) -> Platform:
     """The platform stored in a plan; checked exactly like a board file."""
-    return _platform(Table(f"platform {entries.get('name', 'without name')}", entries))
+    return _platform(TomlTable(f"platform {entries.get('name', 'without name')}", entries))
 
 
 def platform_to_dict(platform: Platform) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _entries(where: str, content: bytes) -> Mapping[str, Any]:
         raise PlatformError(f"{where}: not readable as TOML: {problem}") from problem
 
 
-def _platform(table: Table) -> Platform:
+def _platform(table: TomlTable) -> Platform:
     table.check_keys(("name", "description", "host", "device"), ("link", "switch"))
     devices = tuple(_device(t) for t in table.tables("device"))
     names = [d.name for d in devices]
@@ -151,7 +151,7 @@ def _platform(table: Table) -> Platform:
     return platform
 
 
-def _switch(table: Table) -> Switch:
+def _switch(table: TomlTable) -> Switch:
     table.check_keys(("slots",))
     slots, source = table.number("slots", SLOT_LIMITS)
     if slots != int(slots):
@@ -159,7 +159,7 @@ def _switch(table: Table) -> Switch:
     return Switch(int(slots), source)
 
 
-def _device(table: Table) -> Device:
+def _device(table: TomlTable) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
                      ("clock_hz", "family", "part", "resources", "parameters", "models", "accelerator", "kernels"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
@@ -187,7 +187,7 @@ def _device(table: Table) -> Device:
         from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None, _kernels(table, kind))
 
 
-def _kernels(table: Table, kind: Kind) -> str | None:
+def _kernels(table: TomlTable, kind: Kind) -> str | None:
     """The specification by which a GPU's kernels are estimated, None where they are not."""
     if "kernels" not in table.values:
         return None
@@ -196,7 +196,7 @@ def _kernels(table: Table, kind: Kind) -> str | None:
     return table.choice("kernels", list(specifications()))
 
 
-def _family(table: Table, kind: Kind, model: str) -> str | None:
+def _family(table: TomlTable, kind: Kind, model: str) -> str | None:
     """The family of an FPGA, None elsewhere; the model must be one of that kind and count that family's resources."""
     if kind is not Kind.FPGA:
         for key in ("family", "part"):
@@ -216,7 +216,7 @@ def _family(table: Table, kind: Kind, model: str) -> str | None:
     return family
 
 
-def _name(table: Table) -> str:
+def _name(table: TomlTable) -> str:
     """A name that can stand in a file name, in Verilog and in `link:from>to`."""
     name = table.text("name")
     if not re.fullmatch(NAME, name):
@@ -224,7 +224,7 @@ def _name(table: Table) -> str:
     return name
 
 
-def _part(table: Table) -> str:
+def _part(table: TomlTable) -> str:
     part = table.text("part")
     if not is_part(part):
         table.fail(f"key part is {part!r}; an order code of letters, digits, - . and _ is needed")
@@ -236,7 +236,7 @@ def is_part(text: str) -> bool:
     return re.fullmatch(PART, text) is not None
 
 
-def _numbers(table: Table, limits: Mapping[str, Limits], sources: dict[str, str], prefix: str) -> dict[str, float]:
+def _numbers(table: TomlTable, limits: Mapping[str, Limits], sources: dict[str, str], prefix: str) -> dict[str, float]:
     """All numbers of a table; their sources are recorded as `prefix.key`."""
     found: dict[str, float] = {}
     for key in table.values:
@@ -244,7 +244,7 @@ def _numbers(table: Table, limits: Mapping[str, Limits], sources: dict[str, str]
     return found
 
 
-def _link(table: Table, devices: list[str]) -> Link:
+def _link(table: TomlTable, devices: list[str]) -> Link:
     table.check_keys(("name", "ends", *LINK_LIMITS), ("shared_memory", "full_duplex", "logic", "switch"))
     ends = table.values["ends"]
     if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) for e in ends) or ends[0] == ends[1]:

@@ -18,7 +18,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.platform.schema import Limits, Table
+from dovetail.platform.schema import Limits, TomlTable
 
 Floats = NDArray[np.float64]
 
@@ -149,10 +149,10 @@ def quantity_names(set_name: str) -> tuple[str, ...]:
 def quantity_model(set_name: str, name: str) -> QuantityModel:
     """A shipped quantity model by set and name."""
     file = resources.files("dovetail.platform") / "models" / set_name / f"{name}.toml"
-    return parse_quantity(Table(f"{set_name}/{file.name}", tomllib.loads(file.read_text(encoding="utf-8"))))
+    return parse_quantity(TomlTable(f"{set_name}/{file.name}", tomllib.loads(file.read_text(encoding="utf-8"))))
 
 
-def parse_quantity(table: Table) -> QuantityModel:
+def parse_quantity(table: TomlTable) -> QuantityModel:
     """A checked model from the entries of its file."""
     table.check_keys(("version", "name", "device", "quantity", "unit", "description", "source", "treatment", "rows", "levels",
                       "physics", "evaluation", "posynomial"))
@@ -190,27 +190,27 @@ def unpack_seen(text: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     return bits.astype(np.bool_).reshape(shape)
 
 
-def _numbers(table: Table, key: str) -> Floats:
+def _numbers(table: TomlTable, key: str) -> Floats:
     values = table.values[key]
     if not isinstance(values, list) or not values or not all(isinstance(v, int | float) for v in values):
         table.fail(f"key {key} is {values!r}; a list of numbers is needed")
     return np.array(values, dtype=np.float64)
 
 
-def _array(table: Table, key: str, shape: tuple[int, ...]) -> Floats:
+def _array(table: TomlTable, key: str, shape: tuple[int, ...]) -> Floats:
     found = np.array(table.values[key], dtype=np.float64)
     if found.shape != shape:
         table.fail(f"key {key} has shape {found.shape}; levels ask for {shape}")
     return found
 
 
-def read_posynomial(table: Table, variables: int) -> Posynomial:
+def read_posynomial(table: TomlTable, variables: int) -> Posynomial:
     """A sum of monomials in so many variables from `log_coefficients` and `exponents`."""
     logs = _numbers(table, "log_coefficients")
     return Posynomial(logs, _array(table, "exponents", (len(logs), variables)))
 
 
-def read_errors(table: Table) -> Errors:
+def read_errors(table: TomlTable) -> Errors:
     """The cross-validated errors under the key `errors`."""
     entry = table.table("errors")
     keys = ("mean", "p50", "p90", "p95", "low", "high")
@@ -223,7 +223,7 @@ def read_errors(table: Table) -> Errors:
                   entry.plain_number("coverage", _FRACTION) if "coverage" in entry.values else None, _scatter(entry))
 
 
-def _scatter(errors: Table) -> Scatter | None:
+def _scatter(errors: TomlTable) -> Scatter | None:
     if "scatter" not in errors.values:
         return None
     entry = errors.table("scatter")

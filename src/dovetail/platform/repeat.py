@@ -14,7 +14,7 @@ from typing import Any
 
 from dovetail.errors import PlatformError
 from dovetail.platform.device import Kind, Platform
-from dovetail.platform.schema import Limits, Table
+from dovetail.platform.schema import Limits, TomlTable
 
 REPEAT = "repeat"
 MARK = ":N"
@@ -28,9 +28,9 @@ def split_count(name: str) -> tuple[str, str | None]:
     return (base, count) if colon and base and "/" not in count else (name, None)
 
 
-def written_out(board: str, count: str | None, table: Table) -> Mapping[str, Any]:
+def written_out(board: str, count: str | None, table: TomlTable) -> Mapping[str, Any]:
     """The entries of a plain board; `board` is how the file was asked for, `count` the text after its colon."""
-    asked = Table(f"platform {board}" if count is None else f"platform {board}:{count}", table.values)
+    asked = TomlTable(f"platform {board}" if count is None else f"platform {board}:{count}", table.values)
     if REPEAT not in table.values:
         if count is not None:
             asked.fail(f"{board} has no [{REPEAT}] table, so no number of devices can be chosen; write {board}")
@@ -46,14 +46,14 @@ def written_out(board: str, count: str | None, table: Table) -> Mapping[str, Any
     return _entries(table, repeat, int(count))
 
 
-def _most(repeat: Table) -> int:
+def _most(repeat: TomlTable) -> int:
     most = repeat.plain_number("most", MOST)
     if most != int(most):
         repeat.fail(f"key most is {most:g}; a whole number from {MOST} is needed")
     return int(most)
 
 
-def _entries(table: Table, repeat: Table, count: int) -> dict[str, Any]:
+def _entries(table: TomlTable, repeat: TomlTable, count: int) -> dict[str, Any]:
     devices, links = table.tables("device"), table.tables("link")
     device = repeat.choice("device", [str(d.values.get("name")) for d in devices])
     link = repeat.choice("link", [str(x.values.get("name")) for x in links])

@@ -36,7 +36,7 @@ def suggestion(found: str, known: Collection[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TomlTable:
     """One table of a file with the place it stands, so that every complaint can say where."""
 
     where: str
@@ -89,20 +89,20 @@ class Table:
         if not isinstance(entry, Mapping):
             self.fail(f"key {key} is {entry!r}; write it with its origin as "
                       f"{{ value = <{limits}>, source = \"...\" }}, source \"assumed\" where nobody says")
-        table = Table(f"{self.where}, {key}", entry)
+        table = TomlTable(f"{self.where}, {key}", entry)
         table.check_keys(("value", "source"))
         return table.plain_number("value", limits), table.text("source")
 
-    def table(self, key: str, name: str | None = None) -> Table:
+    def table(self, key: str, name: str | None = None) -> TomlTable:
         value = self.values.get(key, {})
         if not isinstance(value, Mapping):
             self.fail(f"key {key} is {value!r}; a table is needed")
-        return Table(f"{self.where}, {name or key}", value)
+        return TomlTable(f"{self.where}, {name or key}", value)
 
-    def tables(self, key: str) -> tuple[Table, ...]:
+    def tables(self, key: str) -> tuple[TomlTable, ...]:
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(v, Mapping) for v in value):
             self.fail(f"key {key} is {value!r}; a list of tables, [[{key}]], is needed")
         names = [str(v.get("name", i)) for i, v in enumerate(value)]
-        return tuple(Table(f"{self.where}, {key} {name if name.isprintable() else i}", v)
+        return tuple(TomlTable(f"{self.where}, {key} {name if name.isprintable() else i}", v)
                      for i, (name, v) in enumerate(zip(names, value, strict=True)))

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.front import BOTTOM, HEIGHT, LEFT, RIGHT, STYLE, TICKS, TOP, WIDTH, Scale
+from dovetail.report.front import BOTTOM, HEIGHT, LEFT, RIGHT, STYLE, TICKS, TOP, WIDTH, PixelScale
 from dovetail.report.markup import Markup, element, section, table
 from dovetail.words import counted
 
@@ -28,8 +28,8 @@ def accuracy_svg(document: Row, field: str, words: str, unit: Callable[[float], 
     """Accuracy over one cost; filled: no other point is better in all of accuracy, latency and area."""
     points: Sequence[Row] = document["points"]
     costs, rates = [p[field] for p in points], [p["accuracy"] for p in points]
-    across = Scale(min(costs), max(costs), LEFT, WIDTH - RIGHT)
-    down = Scale(min(rates), max(rates), HEIGHT - BOTTOM, TOP)
+    across = PixelScale(min(costs), max(costs), LEFT, WIDTH - RIGHT)
+    down = PixelScale(min(rates), max(rates), HEIGHT - BOTTOM, TOP)
     grid = []
     for i in range(TICKS):
         part = i / (TICKS - 1)

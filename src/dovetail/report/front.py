@@ -24,8 +24,8 @@ def front_svg(front: Front) -> str:
     """Points joined by steps (no plan lies below them), each with a bar down to its proven bound and its numbers as title."""
     energies = [p.energy_j for p in front.points]
     values = [v for p in front.points for v in (p.latency_s, p.lower_bound_s)]
-    across = Scale(min(energies), max(energies), LEFT, WIDTH - RIGHT)
-    down = Scale(min(values), max(values), HEIGHT - BOTTOM, TOP)
+    across = PixelScale(min(energies), max(energies), LEFT, WIDTH - RIGHT)
+    down = PixelScale(min(values), max(values), HEIGHT - BOTTOM, TOP)
     places = [(f"{across(p.energy_j):.1f}", f"{down(p.latency_s):.1f}") for p in front.points]
     parts = [p.area_limit for p in front.points]
     steps = [f"M{x} {y}" if i == 0 or parts[i - 1] != parts[i] else f"H{x}V{y}" for i, (x, y) in enumerate(places)]
@@ -46,7 +46,7 @@ def front_svg(front: Front) -> str:
     return str(drawing) + "\n"
 
 
-class Scale:
+class PixelScale:
     """Values to pixels, linear; a single value lies in the middle."""
 
     def __init__(self, low: float, high: float, start: float, stop: float) -> None:
@@ -56,7 +56,7 @@ class Scale:
         return self.start + (self.stop - self.start) * ((value - self.low) / self.span if self.span > 0 else 0.5)
 
 
-def _ticks(low: float, high: float, at: Scale, energy: bool) -> list[Markup]:
+def _ticks(low: float, high: float, at: PixelScale, energy: bool) -> list[Markup]:
     found = []
     for i in range(TICKS):
         value = low + (high - low) * i / (TICKS - 1)

@@ -32,7 +32,7 @@ from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccele
 from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal, whole_on
 from dovetail.planning import Options, cut_out, make_plan
-from dovetail.platform.accelerator import Accelerator, Architecture, to_entries
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture, to_entries
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
@@ -104,12 +104,12 @@ def single_frame(search: AcceleratorSearch, board: Platform, kind: Architecture)
             "batch1_accelerator": to_entries(single.accelerator)}
 
 
-def steady_ms(graph: Graph, accelerator: Accelerator) -> float:
+def steady_ms(graph: Graph, accelerator: AcceleratorDesign) -> float:
     """One frame by itself on the accelerator of the highest frame rate."""
     return accelerator_clocks(graph, accelerator).one_frame / CLOCK_HZ * 1e3
 
 
-def utilisation_of(graph: Graph, accelerator: Accelerator, clocks: float) -> dict[str, float]:
+def utilisation_of(graph: Graph, accelerator: AcceleratorDesign, clocks: float) -> dict[str, float]:
     """Multipliers of an accelerator, in blocks and in logic, and multiplications per multiplier and clock: at most 1."""
     multipliers = multipliers_of(graph, accelerator)
     return {"multipliers": multipliers, "utilisation": multiplications_of(graph, graph.nodes) / (clocks * multipliers)}

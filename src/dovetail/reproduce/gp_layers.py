@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from dovetail.cost.predict import Layers, predict
+from dovetail.cost.predict import SquareLayers, predict
 from dovetail.hardware.shares import Floats
 from dovetail.partition.geometric.paper import PaperLayer, Terms
 from dovetail.partition.geometric.posynomials import fit
@@ -121,5 +121,5 @@ def _joules(layer: Convolution, device: str, seconds: Terms, energy: str, board:
     side, channels, kernel = layer.point
     ones = np.ones(len(POWER_SHARES))
     power = predict(quantity_model("measured", f"{MODELS[device]}-power"),
-                    Layers(ones * side, ones * channels, ones * kernel, np.maximum(1.0, POWER_SHARES * layer.filters)))
+                    SquareLayers(ones * side, ones * channels, ones * kernel, np.maximum(1.0, POWER_SHARES * layer.filters)))
     return fit(POWER_SHARES, power.value * at(seconds, POWER_SHARES))

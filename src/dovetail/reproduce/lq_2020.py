@@ -23,7 +23,7 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.system import cells_over_links, slots_over_links, systems_of
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Axis, Coded, Conv, Graph, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, coded_node
+from dovetail.numerics.lq import LearnedLayer, coded_node
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
 from dovetail.partition.plan import Assignment, Goal, Piece, Plan, Split
 from dovetail.planning import Options, make_plan
@@ -196,7 +196,7 @@ def figure_4_8() -> dict[str, Any]:
     """
     op, rng = Conv(1, Window((5, 5))), np.random.default_rng(0)
     codes = rng.integers(0, 4, (1, 1, 5, 5)).astype(np.uint8)
-    layer = Learned(op, codes, 2, np.asarray([[0.5, 1.1]]), 2, np.asarray([0.52, 1.05]), np.ones(1), np.zeros(1))
+    layer = LearnedLayer(op, codes, 2, np.asarray([[0.5, 1.1]]), 2, np.asarray([0.52, 1.05]), np.ones(1), np.zeros(1))
     node, constants = coded_node("layer", layer, "x", "y", [0.3, 0.8, 1.3])
     scheme = Scheme(2, False, (0,))
     tensors = {"x": Tensor("x", (1, 1, 31, 31), scheme), "y": Tensor("y", (1, 1, 27, 27), scheme)}

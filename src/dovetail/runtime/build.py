@@ -29,7 +29,7 @@ from dovetail.partition.work import check_split
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import platform_from_dict
 from dovetail.progress import Progress, silent
-from dovetail.runtime.execute import Part, run
+from dovetail.runtime.execute import RunnablePart, run
 from dovetail.runtime.generate import HARDWARE, Hardware, hardware_from_json
 from dovetail.runtime.trust import check_origin, check_plain, check_trusted
 from dovetail.schedule.program import Program, Segment, lower
@@ -51,7 +51,7 @@ class Build:
     partials: Mapping[str, Range]
     """Ranges of the partial sums that travel between parts."""
 
-    def part(self, segment: Segment, on_simulated: Callable[[Simulation], None] | None = None) -> Part:
+    def part(self, segment: Segment, on_simulated: Callable[[Simulation], None] | None = None) -> RunnablePart:
         """The runnable form of a segment, from its files; simulated parts report each run to `on_simulated`."""
         kind = self.platform.device(segment.device).kind
         if kind is Kind.FPGA:

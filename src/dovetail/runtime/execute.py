@@ -20,7 +20,7 @@ from dovetail.progress import Progress
 from dovetail.schedule.program import Program, Segment
 
 
-class Part(Protocol):
+class RunnablePart(Protocol):
     """A segment that can be run: stored integers in, stored integers out, any number of frames.
 
     Parts that take long tell `on_frame` how many frames are done.
@@ -33,7 +33,7 @@ class Part(Protocol):
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]: ...
 
 
-class Runnable(Protocol):
+class LoadedBuild(Protocol):
     """What running needs of a build."""
 
     @property
@@ -42,7 +42,7 @@ class Runnable(Protocol):
     def program(self) -> Program: ...
     @property
     def platform(self) -> Platform: ...
-    def part(self, segment: Segment) -> Part: ...
+    def part(self, segment: Segment) -> RunnablePart: ...
     def systems(self) -> dict[str, Boards]: ...
 
 
@@ -61,7 +61,7 @@ def scatter(segment: Segment, results: Mapping[str, Array], memory: dict[str, Ar
         memory[binding.tensor][(slice(None), *slices(binding.region)[1:])] = results[binding.name]
 
 
-def run_stored(build: Runnable, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
+def run_stored(build: LoadedBuild, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
     """Run stored integers through every segment on its device; outputs as stored integers."""
     memory: dict[str, Array] = dict(inputs)
     frames = len(next(iter(inputs.values())))
@@ -88,7 +88,7 @@ def _place(found: SystemRun, memory: dict[str, Array], program: Program) -> None
         place[...] = values.reshape(place.shape)
 
 
-def watch(progress: Progress | None, name: str, part: Part | Boards, frames: int) -> Callable[[int], None] | None:
+def watch(progress: Progress | None, name: str, part: RunnablePart | Boards, frames: int) -> Callable[[int], None] | None:
     """Announce a segment or a system, and pass its finished frames on to whoever watches."""
     if progress is None:
         return None
@@ -110,7 +110,7 @@ def store(graph: Graph, inputs: Mapping[str, Array], where: str) -> dict[str, Ar
     return stored
 
 
-def run(build: Runnable, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
+def run(build: LoadedBuild, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
     """Float frames in, float results out, computed by the plan's devices.
 
     Warns (RangeWarning) of frames that the integers of the inputs do not reach.

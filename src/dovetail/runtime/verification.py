@@ -22,7 +22,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.progress import Progress
 from dovetail.runtime.build import Build, synthetic_integers
 from dovetail.runtime.clocks import compare_clocks
-from dovetail.runtime.execute import Part, gather, scatter, watch
+from dovetail.runtime.execute import RunnablePart, gather, scatter, watch
 from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
 
@@ -149,7 +149,8 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
                         compare_clocks(build.plan.clocks, simulated))
 
 
-def _compare(segment: Segment, part: Part, results: Mapping[str, Array], expected: Mapping[str, Array]) -> Mismatch | None:
+def _compare(segment: Segment, part: RunnablePart, results: Mapping[str, Array],
+             expected: Mapping[str, Array]) -> Mismatch | None:
     """The first difference between what a segment wrote and what the reference says; results may hold fewer frames."""
     for binding in segment.writes:
         found = results[binding.name]
@@ -183,14 +184,15 @@ def _compare_joined(build: Build, boards: Boards, inputs: Mapping[str, Array], e
     return None
 
 
-def _wrong_beat(part: Part, name: str, right: Array, found: Array) -> str:
+def _wrong_beat(part: RunnablePart, name: str, right: Array, found: Array) -> str:
     """Where a simulated stream first goes wrong, in the order of its beats."""
     if not isinstance(part, FpgaPart) or right.shape != found.shape:
         return ""
     return next((first_wrong(port, right, found) or "" for port in part.design.outputs if port.tensor == name), "")
 
 
-def _compare_stalled(segment: Segment, part: Part, memory: Mapping[str, Array], expected: Mapping[str, Array]) -> Mismatch | None:
+def _compare_stalled(segment: Segment, part: RunnablePart, memory: Mapping[str, Array],
+                     expected: Mapping[str, Array]) -> Mismatch | None:
     """A few frames of a simulated part again, with stalls: faults of FIFOs and handshakes show only under pressure."""
     if not isinstance(part, FpgaPart) or part.emulated:
         return None
@@ -198,13 +200,13 @@ def _compare_stalled(segment: Segment, part: Part, memory: Mapping[str, Array], 
     return _compare(segment, part, part.run_stalled(few, seed=1), expected)
 
 
-def _faulty(segment: Segment, part: Part, fault: str, inputs: Mapping[str, Array]) -> Mismatch:
+def _faulty(segment: Segment, part: RunnablePart, fault: str, inputs: Mapping[str, Array]) -> Mismatch:
     """A part that gave no answer at all."""
     return Mismatch(segment.writes[0].tensor, 0, (), 0, 0, segment.name, segment.device, part.backend, segment.nodes, 0, 0,
                     _blame(part, inputs, 0), fault)
 
 
-def _blame(part: Part, inputs: Mapping[str, Array], frame: int) -> str | None:
+def _blame(part: RunnablePart, inputs: Mapping[str, Array], frame: int) -> str | None:
     """Name the wrong engine of a simulated design, with the frame that showed it among the frames tried."""
     if not isinstance(part, FpgaPart) or part.emulated or part.design.loads:
         return None

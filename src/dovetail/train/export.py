@@ -34,7 +34,7 @@ from dovetail.ir import (
     Tensor,
     Window,
 )
-from dovetail.numerics.lq import PRODUCT_BITS, Learned, boundaries_of, coded_node, ranked, threshold_node
+from dovetail.numerics.lq import PRODUCT_BITS, LearnedLayer, boundaries_of, coded_node, ranked, threshold_node
 from dovetail.train.networks import Chain, Residual, ResidualBlock, Rising, TrainedLayer
 from dovetail.train.quantizers import ByteActivation, ByteWeight
 
@@ -107,7 +107,7 @@ class _Exporter:
 
     def _coded(self, name: str, layer: Any, body: Conv | Gemm, source: TrainedTensor, scheme: Scheme | None) -> TrainedTensor:
         weights, bits, basis = _weights(layer)
-        learned = Learned(body, weights, bits, basis, source.bits, source.basis, *_affine(layer))
+        learned = LearnedLayer(body, weights, bits, basis, source.bits, source.basis, *_affine(layer))
         activation = layer.activation
         if activation is None or isinstance(activation, ByteActivation):
             if activation is not None:

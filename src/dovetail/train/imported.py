@@ -44,7 +44,7 @@ from dovetail.ir import (
 )
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import Samples
-from dovetail.numerics.mixed import Menu
+from dovetail.numerics.mixed import BitChoices
 from dovetail.train.networks import Precision, activation_of
 from dovetail.train.quantizers import ByteWeight, LearnedWeight, UniformWeight
 from dovetail.words import counted
@@ -247,7 +247,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 @dataclass(slots=True)
-class _Trained(Menu):
+class _Trained(BitChoices):
     """A menu whose bases, codes and norms were learned."""
 
     origin: ImportedNetwork = field(kw_only=True)

@@ -2,6 +2,6 @@
 
 from dovetail.zoo.catalogue import Count, build, count, entry, names
 from dovetail.zoo.listing import listing, listing_json
-from dovetail.zoo.table import TABLE, Entry, Published
+from dovetail.zoo.table import TABLE, Published, ZooEntry
 
-__all__ = ["TABLE", "Count", "Entry", "Published", "build", "count", "entry", "listing", "listing_json", "names"]
+__all__ = ["TABLE", "Count", "Published", "build", "count", "entry", "listing", "listing_json", "names", "ZooEntry"]

@@ -10,7 +10,7 @@ from dovetail.errors import UsageError
 from dovetail.ir.onnx.builder import OnnxBuilder
 from dovetail.words import counted
 from dovetail.zoo.network import Net
-from dovetail.zoo.table import TABLE, Entry
+from dovetail.zoo.table import TABLE, ZooEntry
 
 GREATEST_SIZE = 4096
 """Pixels a side; above it one map alone would fill a machine."""
@@ -30,7 +30,7 @@ def names() -> tuple[str, ...]:
     return tuple(TABLE)
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> ZooEntry:
     """The table's row of a network; case, and `_` for `-`, do not matter."""
     key = name.strip().lower().replace("_", "-")
     if key not in TABLE:
@@ -70,7 +70,7 @@ def _written(name: str, size: int | None, width: float | None, batch_norm: bool,
     return builder, row.write(Net(builder, size, width, batch_norm), classes)
 
 
-def _check(row: Entry, size: int, width: float, classes: int) -> None:
+def _check(row: ZooEntry, size: int, width: float, classes: int) -> None:
     if not row.least_size <= size <= GREATEST_SIZE:
         raise UsageError(f"zoo: {row.name} at size {size}; allowed are {row.least_size} to {GREATEST_SIZE} pixels, "
                          f"{row.size} is its own")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.zoo.table import TABLE, Entry, Published
+from dovetail.zoo.table import TABLE, Published, ZooEntry
 
 HEADINGS = ("name", "network", "size", "parameters", "MACs", "published parameters", "published MACs")
 
@@ -34,7 +34,7 @@ def _figure(published: Published) -> dict[str, Any]:
     return {"value": published.value, "tolerance": published.tolerance, "source": published.source}
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: ZooEntry) -> tuple[str, ...]:
     return (entry.name, entry.title, f"{entry.size}x{entry.size}", f"{entry.parameters:,}", _short(entry.macs),
             _printed(entry.published_parameters, f"{entry.published_parameters.value:,.0f}"),
             _printed(entry.published_macs, _short(entry.published_macs.value)))

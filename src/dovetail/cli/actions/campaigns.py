@@ -7,7 +7,7 @@ import argparse
 from dovetail.cli.output import emit, keeping, progress_bar
 from dovetail.errors import UsageError
 from dovetail.files import replace_text
-from dovetail.measure.area_campaign import Store, default_store, family_of, run_campaign
+from dovetail.measure.area_campaign import AreaResults, default_store, family_of, run_campaign
 from dovetail.measure.area_layers import designed_area_layers
 from dovetail.measure.area_model import fit_model, fitted_text, judge, judgement_json, judgement_table
 
@@ -21,7 +21,7 @@ def campaign_command(options: argparse.Namespace) -> int:
     families = tuple(dict.fromkeys(family_of(name) for name in options.family or ("ecp5", "ultrascale")))
     store = options.store or default_store()
     with keeping(store, "what was counted"), progress_bar() as progress:
-        counted = run_campaign(designed_area_layers(options.layers), families, Store(store), progress, jobs=options.jobs)
+        counted = run_campaign(designed_area_layers(options.layers), families, AreaResults(store), progress, jobs=options.jobs)
     fits = {family: fit_model(family, layers) for family, layers in counted.items()} if options.fit else {}
     found = {family: judge(family, layers, fits.get(family)) for family, layers in counted.items()}
     for family in fits if options.output is not None else ():

@@ -20,7 +20,7 @@ from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.hardware.lq_engines import FEW_WEIGHTS, SINGLE_BITS, SINGLE_BITS_KEPT, coded_slices
 from dovetail.hardware.work import whole_units
 from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
-from dovetail.numerics.lq import Learned, boundaries_of, coded_node, ranked
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_fit import fit_weights
 
 SHAPES = ((3, 2, 11), (3, 8, 11), (8, 4, 5), (16, 8, 3), (8, 4, 3), (16, 16, 1), (32, 10, 1))
@@ -39,7 +39,7 @@ def layer(channels: int, filters: int, side: int, weight_bits: int, input_bits: 
     codes, basis = fit_weights(weights, weight_bits) if weight_bits else (
         np.clip(np.rint(weights * STEP), -127, 127).astype(np.int8), rng.uniform(0.8, 1.2, (filters, 1)) / STEP)
     levels = LEVELS[:input_bits] if input_bits else np.asarray([2.0**-8])
-    learned = Learned(body, codes, weight_bits, basis, input_bits, levels, np.ones(filters), np.zeros(filters))
+    learned = LearnedLayer(body, codes, weight_bits, basis, input_bits, levels, np.ones(filters), np.zeros(filters))
     node, constants = coded_node("layer", learned, "x", "y", boundaries_of(ranked(LEVELS)[0]).tolist())
     source = Scheme(input_bits, False, (0,)) if input_bits else Scheme(8, False, (-8,))
     tensors = {"x": Tensor("x", shape, source), "y": Tensor("y", body.infer((shape,)), Scheme(2, False, (0,)))}

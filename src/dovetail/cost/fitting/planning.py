@@ -19,7 +19,7 @@ import numpy as np
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.quantity import layers_of
 from dovetail.cost.fitting.rows import SOURCE, Columns
-from dovetail.cost.predict import Layers, evaluation_values
+from dovetail.cost.predict import SquareLayers, evaluation_values
 from dovetail.hardware.shares import Floats
 from dovetail.platform.fitted import VARIABLES, LayerTable, PosynomialModel, Term
 from dovetail.platform.quantity import Errors, Form, QuantityModel
@@ -42,7 +42,7 @@ TABLE_BOUND = float(np.log(3.0))
 """A layer is never taken to be more than three times slower or faster than its terms say."""
 
 
-def points_of(layers: Layers) -> Floats:
+def points_of(layers: SquareLayers) -> Floats:
     """VARIABLES of layers measured with stride 1 and no padding."""
     output = np.maximum(layers.side - layers.kernel + 1, 1.0)
     return np.stack([layers.side, output, layers.channels, layers.kernel, layers.filters], axis=1)
@@ -79,7 +79,7 @@ def layer_table(terms: tuple[Term, ...], measured: QuantityModel, power: Quantit
     weight that minimises the expected square error, and the terms for the rest.
     """
     grid = np.indices([len(v) for v in measured.levels]).reshape(len(measured.levels), -1).T
-    layers = Layers(*(values[grid[:, i]] for i, values in enumerate(measured.levels)))
+    layers = SquareLayers(*(values[grid[:, i]] for i, values in enumerate(measured.levels)))
     points, shape = points_of(layers), tuple(len(v) for v in measured.levels)
     part_s = {part: sum((t.latency_s * monomials(points, np.array([t.exponents]))[:, 0] for t in terms if t.part == part),
                         np.zeros(len(points))) for part in ("loop", "layer")}

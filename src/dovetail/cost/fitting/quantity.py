@@ -9,11 +9,11 @@ import numpy as np
 
 from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.kriging import fit_table
-from dovetail.cost.fitting.recipes import Recipe
+from dovetail.cost.fitting.recipes import FitRecipe
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.softmax import fit_softmax
-from dovetail.cost.predict import Layers
+from dovetail.cost.predict import SquareLayers
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.platform.quantity import BASE_VARIABLES, Form, Posynomial, QuantityModel
 
@@ -29,12 +29,12 @@ Tick = Callable[[str], None]
 class Rows:
     """Usable rows of one quantity: the layers, their level numbers, their values."""
 
-    layers: Layers
+    layers: SquareLayers
     index: Ints
     value: Floats
 
     def where(self, keep: np.ndarray) -> Rows:
-        chosen = Layers(*(getattr(self.layers, v)[keep] for v in ("side", "channels", "kernel", "filters")))
+        chosen = SquareLayers(*(getattr(self.layers, v)[keep] for v in ("side", "channels", "kernel", "filters")))
         return Rows(chosen, self.index[keep], self.value[keep])
 
     @property
@@ -46,12 +46,12 @@ class Rows:
         return np.stack([self.layers.side, self.layers.channels, self.layers.kernel, self.layers.filters], axis=1)
 
 
-def layers_of(columns: Columns) -> Layers:
+def layers_of(columns: Columns) -> SquareLayers:
     """The layers of measured rows."""
-    return Layers(*(columns[c] for c in LEVEL_COLUMNS))
+    return SquareLayers(*(columns[c] for c in LEVEL_COLUMNS))
 
 
-def usable_rows(recipe: Recipe, columns: Columns) -> tuple[Rows, tuple[Floats, ...]]:
+def usable_rows(recipe: FitRecipe, columns: Columns) -> tuple[Rows, tuple[Floats, ...]]:
     """Rows that tell the quantity, and the levels of the grid they lie on (of all rows, usable or not)."""
     layers, value = layers_of(columns), recipe.value(columns)
     levels = tuple(np.unique(columns[c]) for c in LEVEL_COLUMNS)
@@ -59,17 +59,17 @@ def usable_rows(recipe: Recipe, columns: Columns) -> tuple[Rows, tuple[Floats, .
     return Rows(layers, index.astype(np.int64), value).where(recipe.usable(value)), levels
 
 
-def fit_quantity(recipe: Recipe, columns: Columns, tick: Tick = lambda stage: None) -> QuantityModel:
+def fit_quantity(recipe: FitRecipe, columns: Columns, tick: Tick = lambda stage: None) -> QuantityModel:
     """The model of a quantity with the errors of 5-fold cross-validation."""
     return fit_and_predict(recipe, columns, tick)[0]
 
 
-def fit_and_predict(recipe: Recipe, columns: Columns,
+def fit_and_predict(recipe: FitRecipe, columns: Columns,
                     tick: Tick = lambda stage: None) -> tuple[QuantityModel, dict[Form, Floats]]:
     """The model of a quantity, and every usable row as each form predicts it without the row's fold."""
     rows, levels = usable_rows(recipe, columns)
     tick(f"{recipe.name}: terms")
-    folds = [Fold(rows.where(seen), rows.where(kept), kept) for seen, kept in divisions(rows.points)]
+    folds = [HeldOutRows(rows.where(seen), rows.where(kept), kept) for seen, kept in divisions(rows.points)]
     choice = _choose_terms(recipe, rows, folds)
     tick(f"{recipe.name}: cross-validation")
     held_out = {Form.EVALUATION: held_out_evaluation(recipe, rows, levels, folds, choice.by_fold),
@@ -79,7 +79,7 @@ def fit_and_predict(recipe: Recipe, columns: Columns,
     tick(f"{recipe.name}: all rows")
     physics, kernels = fit_physics(recipe, rows), fit_posynomials(recipe, rows, choice.terms)
     grid = np.indices([len(v) for v in levels]).reshape(len(levels), -1).T
-    everywhere = Layers(*(values[grid[:, i]] for i, values in enumerate(levels)))
+    everywhere = SquareLayers(*(values[grid[:, i]] for i, values in enumerate(levels)))
     evaluated = _evaluated(recipe, rows, levels, kernels, grid, everywhere)
     table = np.log(evaluated / physics.at(everywhere.logs(BASE_VARIABLES)))
     shape = tuple(len(v) for v in levels)
@@ -96,7 +96,7 @@ def fit_and_predict(recipe: Recipe, columns: Columns,
     return model, held_out
 
 
-def fit_physics(recipe: Recipe, rows: Rows) -> Posynomial:
+def fit_physics(recipe: FitRecipe, rows: Rows) -> Posynomial:
     """Non-negative coefficients of the recipe's physical terms."""
     exponents = np.array([[term.get(v, 0.0) for v in BASE_VARIABLES] for term in recipe.physics])
     features = np.exp(rows.layers.logs(BASE_VARIABLES) @ exponents.T)
@@ -112,14 +112,14 @@ def logarithms(coefficients: Floats) -> Floats:
     return np.where(coefficients > 0, np.log(np.maximum(coefficients, 1e-300)), ABSENT)
 
 
-def fit_posynomials(recipe: Recipe, rows: Rows, terms: int) -> dict[int, Posynomial]:
+def fit_posynomials(recipe: FitRecipe, rows: Rows, terms: int) -> dict[int, Posynomial]:
     """One posynomial per measured kernel size."""
     logs = rows.layers.logs(recipe.variables)
     return {int(k): fit_softmax(logs[rows.layers.kernel == k], rows.value[rows.layers.kernel == k], terms)
             for k in np.unique(rows.layers.kernel)}
 
 
-def posynomials_at(recipe: Recipe, kernels: dict[int, Posynomial], layers: Layers) -> Floats:
+def posynomials_at(recipe: FitRecipe, kernels: dict[int, Posynomial], layers: SquareLayers) -> Floats:
     """Values of the posynomials of the layers' own kernel sizes, or of the nearest where few rows left one without any."""
     logs, values = layers.logs(recipe.variables), np.empty(len(layers.side))
     known = np.array(sorted(kernels), dtype=np.float64)
@@ -130,7 +130,7 @@ def posynomials_at(recipe: Recipe, kernels: dict[int, Posynomial], layers: Layer
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class HeldOutRows:
     """Rows that are fitted, rows that are kept back, and which of all rows those are."""
 
     seen: Rows
@@ -147,7 +147,7 @@ class Choice:
     by_fold: tuple[dict[int, Posynomial], ...]
 
 
-def _choose_terms(recipe: Recipe, rows: Rows, folds: Sequence[Fold]) -> Choice:
+def _choose_terms(recipe: FitRecipe, rows: Rows, folds: Sequence[HeldOutRows]) -> Choice:
     """The number of terms that predicts unseen rows best, the smallest of equals."""
     tried: list[tuple[float, Choice]] = []
     for terms in recipe.terms:
@@ -160,7 +160,7 @@ def _choose_terms(recipe: Recipe, rows: Rows, folds: Sequence[Fold]) -> Choice:
     return next(choice for error, choice in tried if error <= TOLERANCE * best)
 
 
-def held_out_evaluation(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], folds: Sequence[Fold],
+def held_out_evaluation(recipe: FitRecipe, rows: Rows, levels: tuple[Floats, ...], folds: Sequence[HeldOutRows],
                         by_fold: Sequence[dict[int, Posynomial]]) -> Floats:
     """Every row predicted by a table fitted without its fold."""
     predicted = np.empty(len(rows.value))
@@ -169,8 +169,8 @@ def held_out_evaluation(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], 
     return predicted
 
 
-def _evaluated(recipe: Recipe, rows: Rows, levels: tuple[Floats, ...], kernels: dict[int, Posynomial], wanted: Ints,
-               layers: Layers) -> Floats:
+def _evaluated(recipe: FitRecipe, rows: Rows, levels: tuple[Floats, ...], kernels: dict[int, Posynomial], wanted: Ints,
+               layers: SquareLayers) -> Floats:
     """The quantity at grid points: the better formula of the two, times the smoothed table of what it leaves over."""
     physics = fit_physics(recipe, rows)
     here, there = (physics.at(points.logs(BASE_VARIABLES)) for points in (rows.layers, layers))

@@ -34,7 +34,7 @@ AREA_TERMS: tuple[Term, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class FitRecipe:
     """One quantity of one device. `value` computes it from the columns, in `unit`; `usable` marks rows that tell it."""
 
     device: str
@@ -81,31 +81,32 @@ HARDWARE = ("side", "channels", "filters")
 _GPU, _CPU = "Jetson TX2 GPU, PyTorch convolution in float32, batch 1", "Jetson TX2 CPU, PyTorch convolution in float32, batch 1"
 _DHM = "8-bit direct hardware mapping on a Cyclone 10 GX 10CX220 after a Quartus 17.1 fit"
 
-RECIPES: tuple[Recipe, ...] = (
-    Recipe("tx2-gpu", "latency", "s", f"{_GPU}: one turn of the measuring loop", ("latency_ms",), _column("latency_ms", 1e-3),
-           LAYER_TERMS, PROCESSOR, (4, 6), Smoothing((1.0, 1.0, 1.0, 1.0), 30.0, 0.1, 0.003)),
-    Recipe("tx2-gpu", "power", "W", f"{_GPU}: GPU rail, idle included", ("power_w",), _column("power_w"),
-           ({},), PROCESSOR, (1, 2), Smoothing((2.0, 2.0, 2.0, 1.0), 3.0, 0.3, 0.0003), POWER_BOUND,
-           table_over=Form.EVALUATION),
-    Recipe("tx2-cpu", "latency", "s", f"{_CPU}: one turn of the measuring loop", ("latency_ms",), _column("latency_ms", 1e-3),
-           LAYER_TERMS, PROCESSOR, (3, 4), Smoothing((1.0, 2.0, 0.5, 1.0), 5.0, 0.1, 0.006)),
-    Recipe("tx2-cpu", "power", "W", f"{_CPU}: CPU rail, idle included", ("power_w",), _column("power_w"),
-           ({},), PROCESSOR, (1, 2), Smoothing((2.0, 2.0, 2.0, 1.0), 30.0, 0.3, 0.0003), POWER_BOUND,
-           table_over=Form.EVALUATION),
-    Recipe("c10gx", "alm", "ALM", _DHM, ("alm",), _column("alm"), AREA_TERMS, HARDWARE, (2, 3, 4),
-           Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0003, 0.05)),
-    Recipe("c10gx", "alut", "ALUT", _DHM, ("alut",), _column("alut"), AREA_TERMS, HARDWARE, (2, 3, 4),
-           Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0003, 0.05)),
-    Recipe("c10gx", "lab", "LAB", _DHM, ("lab",), _column("lab"), AREA_TERMS, HARDWARE, (2, 3, 4),
-           Smoothing((60.0, 0.7, 0.7, 0.7), 10.0, 0.01, 0.0004, 0.05)),
-    Recipe("c10gx", "m20k", "M20K", _DHM, ("m20k",), _column("m20k"), AREA_TERMS, HARDWARE, (1, 2),
-           Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.3, 0.0003, 0.05), M20K_BOUND, usable=_uncensored, table_over=Form.EVALUATION,
-           treatment="rows at the device limit of 587 are censored and left out, rows without any block too"),
-    Recipe("c10gx", "power", "W", f"{_DHM}: static and dynamic, a model of Quartus, not a measurement", ("power_w",),
-           _column("power_w"), AREA_TERMS, HARDWARE, (2, 3, 4), Smoothing((3.0, 3.0, 3.0, 3.0), 3.0, 0.01, 0.00001)),
-    Recipe("c10gx", "fmax", "Hz", f"{_DHM}: clock recovered from the published latency hw^2 c n / fmax", ("latency_ms",),
-           fmax_hz, ({},), HARDWARE, (2, 3), Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0015),
-           treatment="all rows; about one in ten lies a quarter below its neighbours, which counts as noise"),
+RECIPES: tuple[FitRecipe, ...] = (
+    FitRecipe("tx2-gpu", "latency", "s", f"{_GPU}: one turn of the measuring loop", ("latency_ms",), _column("latency_ms", 1e-3),
+              LAYER_TERMS, PROCESSOR, (4, 6), Smoothing((1.0, 1.0, 1.0, 1.0), 30.0, 0.1, 0.003)),
+    FitRecipe("tx2-gpu", "power", "W", f"{_GPU}: GPU rail, idle included", ("power_w",), _column("power_w"),
+              ({},), PROCESSOR, (1, 2), Smoothing((2.0, 2.0, 2.0, 1.0), 3.0, 0.3, 0.0003), POWER_BOUND,
+              table_over=Form.EVALUATION),
+    FitRecipe("tx2-cpu", "latency", "s", f"{_CPU}: one turn of the measuring loop", ("latency_ms",), _column("latency_ms", 1e-3),
+              LAYER_TERMS, PROCESSOR, (3, 4), Smoothing((1.0, 2.0, 0.5, 1.0), 5.0, 0.1, 0.006)),
+    FitRecipe("tx2-cpu", "power", "W", f"{_CPU}: CPU rail, idle included", ("power_w",), _column("power_w"),
+              ({},), PROCESSOR, (1, 2), Smoothing((2.0, 2.0, 2.0, 1.0), 30.0, 0.3, 0.0003), POWER_BOUND,
+              table_over=Form.EVALUATION),
+    FitRecipe("c10gx", "alm", "ALM", _DHM, ("alm",), _column("alm"), AREA_TERMS, HARDWARE, (2, 3, 4),
+              Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0003, 0.05)),
+    FitRecipe("c10gx", "alut", "ALUT", _DHM, ("alut",), _column("alut"), AREA_TERMS, HARDWARE, (2, 3, 4),
+              Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0003, 0.05)),
+    FitRecipe("c10gx", "lab", "LAB", _DHM, ("lab",), _column("lab"), AREA_TERMS, HARDWARE, (2, 3, 4),
+              Smoothing((60.0, 0.7, 0.7, 0.7), 10.0, 0.01, 0.0004, 0.05)),
+    FitRecipe("c10gx", "m20k", "M20K", _DHM, ("m20k",), _column("m20k"), AREA_TERMS, HARDWARE, (1, 2),
+              Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.3, 0.0003, 0.05), M20K_BOUND, usable=_uncensored,
+              table_over=Form.EVALUATION,
+              treatment="rows at the device limit of 587 are censored and left out, rows without any block too"),
+    FitRecipe("c10gx", "power", "W", f"{_DHM}: static and dynamic, a model of Quartus, not a measurement", ("power_w",),
+              _column("power_w"), AREA_TERMS, HARDWARE, (2, 3, 4), Smoothing((3.0, 3.0, 3.0, 3.0), 3.0, 0.01, 0.00001)),
+    FitRecipe("c10gx", "fmax", "Hz", f"{_DHM}: clock recovered from the published latency hw^2 c n / fmax", ("latency_ms",),
+              fmax_hz, ({},), HARDWARE, (2, 3), Smoothing((60.0, 1.0, 1.0, 1.0), 30.0, 0.01, 0.0015),
+              treatment="all rows; about one in ten lies a quarter below its neighbours, which counts as noise"),
 )
 """Smoothing and candidate numbers of terms were chosen by 5-fold cross-validation."""
 

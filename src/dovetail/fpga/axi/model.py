@@ -16,7 +16,7 @@ from dovetail.files import replace_bytes
 from dovetail.fpga.axi.memory import MASTER, master_pins
 from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell
 from dovetail.fpga.packing import Octets
-from dovetail.fpga.toolchain.verilate import HANDLE, Target, build_target, bundle_sources
+from dovetail.fpga.toolchain.verilate import HANDLE, BuildTarget, build_target, bundle_sources
 
 LIBRARY = "model.so"
 BURST_CYCLES = 200_000
@@ -39,7 +39,7 @@ def build_library(shells: Sequence[Shell], trace: bool = False) -> Path:
     pins = [[(pin, f"d{i}_{pin}", width, inward) for pin, width, inward in shell.pins]
             for i, shell in enumerate(shells)]
     files = {**bundle_sources(designs, pins), "bundle.cpp": _port_table(shells)}
-    return build_target(Target(files, Path(__file__).with_name("harness.cpp"), LIBRARY, trace))
+    return build_target(BuildTarget(files, Path(__file__).with_name("harness.cpp"), LIBRARY, trace))
 
 
 def _port_table(shells: Sequence[Shell]) -> str:

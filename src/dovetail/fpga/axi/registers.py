@@ -39,7 +39,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class AxiRegister:
     """One register: offset from the start of its block; `access` is RO or RW."""
 
     name: str
@@ -73,84 +73,84 @@ READ_RESPONSE = Field("READ_RESPONSE", 4, 2, "RRESP of the first such read: 2 SL
 WRITE_RESPONSE = Field("WRITE_RESPONSE", 6, 2, "BRESP of the first such write")
 
 GLOBAL = (
-    Register("ID", 0x00, "RO", 'always 0x4C545644, "DVTL" in memory'),
-    Register("VERSION", 0x04, "RO", "version of this map: major in the upper half, minor in the lower"),
-    Register("CAPABILITIES", 0x08, "RO", "what the shell has", (
+    AxiRegister("ID", 0x00, "RO", 'always 0x4C545644, "DVTL" in memory'),
+    AxiRegister("VERSION", 0x04, "RO", "version of this map: major in the upper half, minor in the lower"),
+    AxiRegister("CAPABILITIES", 0x08, "RO", "what the shell has", (
         Field("INPUTS", 0, 8, "input streams"), Field("OUTPUTS", 8, 8, "output streams"),
         Field("BUS_BYTES", 16, 8, "bytes of a bus word"), Field("FIFO_WORDS_LOG2", 24, 8, "words of each stream FIFO, log2"))),
-    Register("CONTROL", 0x0C, "RW", "what the host asks for", (ENABLE, SOFT_RESET, ABANDON, CLEAR, SELF_TEST)),
-    Register("STATUS", 0x10, "RO", "what goes on",
-             (RESETTING, TESTING, TEST_DONE, TEST_PASSED, INPUT_ACTIVE, OUTPUT_ACTIVE, ERROR, MEMORY_ERROR)),
-    Register("SCRATCH", 0x14, "RW", "keeps what is written; for trying the link"),
-    Register("CYCLES_LO", 0x18, "RO", "clock cycles since CLEAR, lower half; reading it holds the upper half still"),
-    Register("CYCLES_HI", 0x1C, "RO", "upper half, as of the last read of CYCLES_LO"),
-    *(Register(f"BUILD_HASH{i}", 0x20 + 4 * i, "RO", f"bits {32 * i + 31} to {32 * i} of the build hash")
+    AxiRegister("CONTROL", 0x0C, "RW", "what the host asks for", (ENABLE, SOFT_RESET, ABANDON, CLEAR, SELF_TEST)),
+    AxiRegister("STATUS", 0x10, "RO", "what goes on",
+                (RESETTING, TESTING, TEST_DONE, TEST_PASSED, INPUT_ACTIVE, OUTPUT_ACTIVE, ERROR, MEMORY_ERROR)),
+    AxiRegister("SCRATCH", 0x14, "RW", "keeps what is written; for trying the link"),
+    AxiRegister("CYCLES_LO", 0x18, "RO", "clock cycles since CLEAR, lower half; reading it holds the upper half still"),
+    AxiRegister("CYCLES_HI", 0x1C, "RO", "upper half, as of the last read of CYCLES_LO"),
+    *(AxiRegister(f"BUILD_HASH{i}", 0x20 + 4 * i, "RO", f"bits {32 * i + 31} to {32 * i} of the build hash")
       for i in range(HASH_WORDS)),
-    Register("LATENCY", 0x30, "RO", "cycles of the core from a frame's first pixel to its last result, nobody stalling"),
-    Register("INTERVAL", 0x34, "RO", "cycles of the core from frame to frame, nobody stalling"),
+    AxiRegister("LATENCY", 0x30, "RO", "cycles of the core from a frame's first pixel to its last result, nobody stalling"),
+    AxiRegister("INTERVAL", 0x34, "RO", "cycles of the core from frame to frame, nobody stalling"),
 )
 MEMORY = (
-    Register("BASE_LO", 0x00, "RW", "byte address of the image, lower half; a multiple of 4096, the lowest 12 bits read 0"),
-    Register("BASE_HI", 0x04, "RW", "upper half"),
-    Register("CONTROL", 0x08, "RW", "whether memory is used", (MEMORY_ENABLE,)),
-    Register("STATUS", 0x0C, "RO", "what memory does",
-             (MEMORY_ACTIVE, READ_ERROR, WRITE_ERROR, READ_RESPONSE, WRITE_RESPONSE)),
-    Register("BYTES", 0x10, "RO", "bytes from BASE on that the design reads or writes"),
-    Register("IMAGE_BYTES", 0x14, "RO", "bytes of the image at their beginning, which is only read"),
-    Register("IMAGE_CRC", 0x18, "RO", "CRC-32 of the image"),
-    Register("READS", 0x1C, "RO", "bus words read since CLEAR"),
-    Register("WRITES", 0x20, "RO", "bus words written since CLEAR"),
-    Register("WAITS", 0x24, "RO", "cycles since CLEAR in which a burst waited for its address to be taken"),
-    Register("FAULTS", 0x28, "RO", "bus words and bursts answered with an error since CLEAR"),
+    AxiRegister("BASE_LO", 0x00, "RW", "byte address of the image, lower half; a multiple of 4096, the lowest 12 bits read 0"),
+    AxiRegister("BASE_HI", 0x04, "RW", "upper half"),
+    AxiRegister("CONTROL", 0x08, "RW", "whether memory is used", (MEMORY_ENABLE,)),
+    AxiRegister("STATUS", 0x0C, "RO", "what memory does",
+                (MEMORY_ACTIVE, READ_ERROR, WRITE_ERROR, READ_RESPONSE, WRITE_RESPONSE)),
+    AxiRegister("BYTES", 0x10, "RO", "bytes from BASE on that the design reads or writes"),
+    AxiRegister("IMAGE_BYTES", 0x14, "RO", "bytes of the image at their beginning, which is only read"),
+    AxiRegister("IMAGE_CRC", 0x18, "RO", "CRC-32 of the image"),
+    AxiRegister("READS", 0x1C, "RO", "bus words read since CLEAR"),
+    AxiRegister("WRITES", 0x20, "RO", "bus words written since CLEAR"),
+    AxiRegister("WAITS", 0x24, "RO", "cycles since CLEAR in which a burst waited for its address to be taken"),
+    AxiRegister("FAULTS", 0x28, "RO", "bus words and bursts answered with an error since CLEAR"),
 )
 
 _SHAPE = (
-    Register("SIZE", 0x00, "RO", "pixels of a frame", (Field("WIDTH", 0, 16, "columns"), Field("HEIGHT", 16, 16, "rows"))),
-    Register("FORMAT", 0x04, "RO", "of one pixel", (
+    AxiRegister("SIZE", 0x00, "RO", "pixels of a frame", (Field("WIDTH", 0, 16, "columns"), Field("HEIGHT", 16, 16, "rows"))),
+    AxiRegister("FORMAT", 0x04, "RO", "of one pixel", (
         Field("CHANNELS", 0, 16, "values"), Field("BITS", 16, 8, "bits of each"), Field("SIGNED", 24, 1, "two's complement"))),
-    Register("WORDS", 0x08, "RO", "bus words of a packet"),
-    Register("AT_ONCE", 0x28, "RO", "channels of a beat: zeros fill pixels up to a multiple of them"),
+    AxiRegister("WORDS", 0x08, "RO", "bus words of a packet"),
+    AxiRegister("AT_ONCE", 0x28, "RO", "channels of a beat: zeros fill pixels up to a multiple of them"),
 )
 INPUT = (
     *_SHAPE,
-    Register("FRAMES", 0x0C, "RO", "frames taken whole since CLEAR"),
-    Register("STALLS", 0x10, "RO", "cycles in which the source had a word and had to wait"),
-    Register("STARVED", 0x14, "RO", "cycles inside a frame in which the core waited for a word"),
-    Register("EARLY", 0x18, "RO", "packets that ended too soon; zeros took the place of what was missing"),
-    Register("LATE", 0x1C, "RO", "packets that did not end in time; what was too much was dropped"),
-    Register("CRC", 0x20, "RO", "CRC-32 of all words taken since CLEAR"),
-    Register("HIGH_WATER", 0x24, "RO", "most words seen in the FIFO since CLEAR"),
+    AxiRegister("FRAMES", 0x0C, "RO", "frames taken whole since CLEAR"),
+    AxiRegister("STALLS", 0x10, "RO", "cycles in which the source had a word and had to wait"),
+    AxiRegister("STARVED", 0x14, "RO", "cycles inside a frame in which the core waited for a word"),
+    AxiRegister("EARLY", 0x18, "RO", "packets that ended too soon; zeros took the place of what was missing"),
+    AxiRegister("LATE", 0x1C, "RO", "packets that did not end in time; what was too much was dropped"),
+    AxiRegister("CRC", 0x20, "RO", "CRC-32 of all words taken since CLEAR"),
+    AxiRegister("HIGH_WATER", 0x24, "RO", "most words seen in the FIFO since CLEAR"),
 )
 OUTPUT = (
     *_SHAPE,
-    Register("FRAMES", 0x0C, "RO", "packets delivered whole since CLEAR"),
-    Register("STALLS", 0x10, "RO", "cycles in which a word was there and nobody took it"),
-    Register("ABORTED", 0x14, "RO", "packets that a soft reset cut short since CLEAR"),
-    Register("TEST_CRC", 0x18, "RO", "CRC-32 that the self-test's packet must have"),
-    Register("CRC", 0x20, "RO", "CRC-32 of all words computed since CLEAR"),
-    Register("HIGH_WATER", 0x24, "RO", "most words seen in the FIFO since CLEAR"),
+    AxiRegister("FRAMES", 0x0C, "RO", "packets delivered whole since CLEAR"),
+    AxiRegister("STALLS", 0x10, "RO", "cycles in which a word was there and nobody took it"),
+    AxiRegister("ABORTED", 0x14, "RO", "packets that a soft reset cut short since CLEAR"),
+    AxiRegister("TEST_CRC", 0x18, "RO", "CRC-32 that the self-test's packet must have"),
+    AxiRegister("CRC", 0x20, "RO", "CRC-32 of all words computed since CLEAR"),
+    AxiRegister("HIGH_WATER", 0x24, "RO", "most words seen in the FIFO since CLEAR"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedRegister:
     """A register at its address; `name` says which port's it is."""
 
     name: str
     address: int
-    register: Register
+    register: AxiRegister
 
 
-def placed(inputs: int, outputs: int, memory: bool = False) -> Iterator[Placed]:
+def placed(inputs: int, outputs: int, memory: bool = False) -> Iterator[PlacedRegister]:
     """Every register of a shell with so many ports, and with `memory` those of its memory port; block by block."""
     for register in GLOBAL:
-        yield Placed(register.name, register.offset, register)
+        yield PlacedRegister(register.name, register.offset, register)
     for register in MEMORY if memory else ():
-        yield Placed(f"MEMORY_{register.name}", MEMORY_BASE + register.offset, register)
+        yield PlacedRegister(f"MEMORY_{register.name}", MEMORY_BASE + register.offset, register)
     for kind, base, count, block in (("IN", INPUT_BASE, inputs, INPUT), ("OUT", OUTPUT_BASE, outputs, OUTPUT)):
         for port in range(count):
             for register in block:
-                yield Placed(f"{kind}{port}_{register.name}", base + port * BLOCK_BYTES + register.offset, register)
+                yield PlacedRegister(f"{kind}{port}_{register.name}", base + port * BLOCK_BYTES + register.offset, register)
 
 
 def addresses(inputs: int, outputs: int, memory: bool = False) -> dict[str, int]:

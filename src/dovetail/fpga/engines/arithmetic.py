@@ -34,7 +34,7 @@ from dovetail.fpga.rtl.expressions import (
 )
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.digits import reciprocal
-from dovetail.hardware.adders.graph import AdderGraph, Term
+from dovetail.hardware.adders.graph import AdderGraph, ShiftedTerm
 from dovetail.hardware.adders.subexpressions import minimize
 
 
@@ -57,7 +57,7 @@ def print_graph(pipeline: Pipeline, graph: AdderGraph, columns: Sequence[Staged]
     return nodes
 
 
-def biased(pipeline: Pipeline, name: str, term: Term | None, nodes: Sequence[Staged], bias: int,
+def biased(pipeline: Pipeline, name: str, term: ShiftedTerm | None, nodes: Sequence[Staged], bias: int,
            half: int = 0) -> tuple[Staged, int]:
     """±(node << shift) + bias + half as (value, remaining shift): factors of two that all of them share are kept aside."""
     if term is None:

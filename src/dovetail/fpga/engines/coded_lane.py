@@ -14,9 +14,9 @@ from math import prod
 import numpy as np
 
 from dovetail.errors import UsageError
-from dovetail.fpga.engines.lane import Constants, Range, Ranges, constants_of, finished, given_fields, tree
+from dovetail.fpga.engines.lane import FilterConstants, Range, Ranges, constants_of, finished, given_fields, tree
 from dovetail.fpga.engines.layers import Rescale
-from dovetail.fpga.engines.lq import Counters
+from dovetail.fpga.engines.lq import BitCounters
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.rtl.expressions import (
     ZERO,
@@ -121,7 +121,7 @@ class CodedFilters:
             return [*pairs, LOADED_BIASES, (0, LOADED_SHIFT - 1)]
         return pairs + [self.step_range(k) for k in range(self.steps.shape[1])]
 
-    def constants(self) -> Constants | None:
+    def constants(self) -> FilterConstants | None:
         """Bias and rounding of every filter; None where there are thresholds."""
         if self.rescale is None:
             return None
@@ -137,7 +137,7 @@ class CodedFilters:
         return named + [(f"step_{k}", tuple(int(t) for t in column)) for k, column in enumerate(self.limits().T)]
 
 
-def shifts_of(own: Constants) -> list[int]:
+def shifts_of(own: FilterConstants) -> list[int]:
     """Places by which every filter's sum is shifted down."""
     return [own.shift - own.lifts[place] for place in own.places]
 
@@ -147,25 +147,25 @@ def shifts_alone(bias: Sequence[int], rescale: Rescale) -> bool:
     return _loadable(constants_of(bias, rescale))
 
 
-def _loadable(own: Constants) -> bool:
+def _loadable(own: FilterConstants) -> bool:
     return max(own.multipliers) == 1 and min(shifts_of(own)) >= 1 and max(shifts_of(own)) <= LOADED_SHIFT
 
 
-def loaded_constants(bias: Sequence[int], rescale: Rescale) -> Constants:
+def loaded_constants(bias: Sequence[int], rescale: Rescale) -> FilterConstants:
     """Constants with the one shift and all the lifts that engines of loaded weights have; UsageError where none is a filter's."""
     own = constants_of(bias, rescale)
     if not _loadable(own):
         how = "are multiplied" if max(own.multipliers) > 1 else f"are shifted by {min(shifts_of(own))} to {max(shifts_of(own))}"
         raise UsageError(f"sums {how}; where weights are loaded they are shifted down by 1 to {LOADED_SHIFT} places alone, leave "
                          "this layer's constant")
-    return Constants(own.biases, own.multipliers, tuple(range(LOADED_SHIFT)), tuple(LOADED_SHIFT - s for s in shifts_of(own)),
-                     LOADED_SHIFT, True)
+    return FilterConstants(own.biases, own.multipliers, tuple(range(LOADED_SHIFT)),
+                           tuple(LOADED_SHIFT - s for s in shifts_of(own)), LOADED_SHIFT, True)
 
 
-def any_constants() -> Constants:
+def any_constants() -> FilterConstants:
     """Filters at the ends of what may be loaded, so that ranges over them hold for all."""
     ends, last = LOADED_BIASES, LOADED_SHIFT - 1
-    return Constants((*ends, *ends), (1,) * 4, tuple(range(LOADED_SHIFT)), (0, 0, last, last), LOADED_SHIFT, True)
+    return FilterConstants((*ends, *ends), (1,) * 4, tuple(range(LOADED_SHIFT)), (0, 0, last, last), LOADED_SHIFT, True)
 
 
 def coded_filters(op: Coded, params: Sequence[Constant], window: Window, rescale: Rescale | None, form: Format,
@@ -191,7 +191,7 @@ def ones_module(name: str, taps: int, op: Coded, slices: int) -> tuple[Module, i
     """Counts of the set bits of every plane, over slices; `total_J` leave at the stage returned."""
     m = Module(name, (f"The ones of {taps} codes, plane by plane.",), shared=True)
     pipeline = Pipeline(m)
-    planes = Counters(pipeline, "ones")
+    planes = BitCounters(pipeline, "ones")
     x = m.input("x", taps * op.input_bits)
     flow = (m.input("starts"), m.input("works")) if slices > 1 else None
     counts = []
@@ -245,7 +245,7 @@ def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int, ones_st
 def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal, w: Signal) -> dict[tuple[int, int], Staged]:
     """Of a slice, per pair of planes: counted pairs of bits, or the sum of what bits gate, sign or multiply."""
     op, m = filters.op, pipeline.module
-    planes, found = Counters(pipeline, "lane"), {}
+    planes, found = BitCounters(pipeline, "lane"), {}
     for i in range(op.weight_planes):
         for j in range(op.input_planes):
             if op.weight_bits and op.input_bits:
@@ -277,7 +277,7 @@ def _product(m: Module, op: Coded, name: str, a: Expr, b: Expr) -> Expr:
     return multiply(m.wire(f"tap_{name}", a), m.wire(f"weight_{name}", b))
 
 
-def counted_pairs(planes: Counters, name: str, pairs: Sequence[tuple[Expr, Expr]]) -> Staged:
+def counted_pairs(planes: BitCounters, name: str, pairs: Sequence[tuple[Expr, Expr]]) -> Staged:
     """How many pairs have both bits set."""
     pipeline, m, columns = planes.pipeline, planes.pipeline.module, dict[int, list[Staged]]()
     whole = len(pairs) - len(pairs) % PAIRS

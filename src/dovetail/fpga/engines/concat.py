@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.fpga.engines.layers import Compute, Layer, close, start
+from dovetail.fpga.engines.layers import Compute, MappedLayer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Pipeline, Staged, read_stream
 from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, any_of, compare, const, select, signal
 
 
-def concat_engine(layer: Layer, computes: Sequence[Compute]) -> Engine:
+def concat_engine(layer: MappedLayer, computes: Sequence[Compute]) -> Engine:
     """An engine that takes the words of a pixel input after input; every input has a computation of its own for a word."""
     module, pipeline = start(layer)
     ports = [read_stream(module, f"in{i}", form) for i, form in enumerate(layer.inputs)]
@@ -40,7 +40,7 @@ def concat_engine(layer: Layer, computes: Sequence[Compute]) -> Engine:
     return replace(made, own_steps=steps)
 
 
-def _by_turn(pipeline: Pipeline, layer: Layer, own: Sequence[Signal], found: Sequence[Sequence[Staged]]) -> list[Staged]:
+def _by_turn(pipeline: Pipeline, layer: MappedLayer, own: Sequence[Signal], found: Sequence[Sequence[Staged]]) -> list[Staged]:
     """Field by field the value of the input whose turn it is."""
     stage, chosen = max(v.stage for values in found for v in values), []
     for field in range(layer.output.fields):

@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.fpga.engines.floats import ADDER_STAGES, MULTIPLIER_STAGES, WORD, float_adder, float_multiplier
 from dovetail.fpga.engines.folded import as_signal
-from dovetail.fpga.engines.layers import Layer, Rescale, window_engine
+from dovetail.fpga.engines.layers import MappedLayer, Rescale, window_engine
 from dovetail.fpga.engines.lq import FLOATS, Datapath, Planes, coded, spread
 from dovetail.fpga.engines.stream import Engine, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
@@ -23,7 +23,7 @@ from dovetail.ir import Coded, Constant, Window
 from dovetail.numerics.lq_floats import FloatLayer, Floats, float_layer
 
 
-def direct_coded_engine(layer: Layer, window: Window, op: Coded, params: Sequence[Constant], rescale: Rescale | None,
+def direct_coded_engine(layer: MappedLayer, window: Window, op: Coded, params: Sequence[Constant], rescale: Rescale | None,
                         datapath: Datapath) -> Engine:
     """The engine of a layer of codes; thresholds where `rescale` is None."""
     if datapath not in FLOATS:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dovetail.fpga.engines.folded import Filters, lane_of, lanes_of, named, packed
-from dovetail.fpga.engines.layers import Compute, Layer
+from dovetail.fpga.engines.layers import Compute, MappedLayer
 from dovetail.fpga.engines.sequencer import Slot, sequence, turned_sequence
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Engine, Format, Pipeline, Staged, fifo_module
 from dovetail.fpga.engines.words import word_taps
@@ -47,22 +47,22 @@ Modules = tuple[Module, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BottleneckLayer:
     """One of the three layers: the stream it reads and leaves, its weights, how they are folded, what padding reads."""
 
-    layer: Layer
+    layer: MappedLayer
     filters: Filters
     loops: Loops
     fill: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Bottleneck:
+class BottleneckParts:
     """Three parts that work on the same words, the depthwise window, and what adds the block's input behind them."""
 
-    expand: Part
-    depthwise: Part
-    project: Part
+    expand: BottleneckLayer
+    depthwise: BottleneckLayer
+    project: BottleneckLayer
     window: Window
     join: Compute | None
     own_first: bool
@@ -74,7 +74,7 @@ class Bottleneck:
         return Raster(self.window, form.height, form.width)
 
 
-def firb_engine(layer: Layer, block: Bottleneck) -> Engine:
+def firb_engine(layer: MappedLayer, block: BottleneckParts) -> Engine:
     """The engine; `layer` names it, with the input in words of the expander's slices and the output in whole pixels."""
     raster, clocks = block.raster, block.expand.loops.clocks
     assert raster.masks_suffice
@@ -94,7 +94,7 @@ def firb_engine(layer: Layer, block: Bottleneck) -> Engine:
                   2 * products, depth)
 
 
-def _computed(pipeline: Pipeline, part: Part, raster: Raster, slot: Slot, data: Signal,
+def _computed(pipeline: Pipeline, part: BottleneckLayer, raster: Raster, slot: Slot, data: Signal,
               turned: bool = False) -> tuple[list[Staged], Modules, int]:
     """What the lanes of a part leave, one value per channel of its words, with the lane's modules and the stage.
 
@@ -126,7 +126,7 @@ def _hand_on(module: Module, values: Sequence[Staged], field: int, valid: Expr, 
     module.output("word_data", module.wire("finished_word", pack([(v.value, field) for v in values])))
 
 
-def _expander(layer: Layer, part: Part, steps: int, beats: int, skipped: bool) -> tuple[Modules, int]:
+def _expander(layer: MappedLayer, part: BottleneckLayer, steps: int, beats: int, skipped: bool) -> tuple[Modules, int]:
     """Issues everything: pixels that enter, and as many steps without one as empty the depthwise window."""
     form, loops = part.layer.inputs[0], part.loops
     m = Module(f"{layer.module}_expand", (f"Expands words of {form.fields} channels.",))
@@ -163,7 +163,7 @@ def _skip(m: Module, form: Format, slot: Slot, loops: Loops, data: Signal, enter
     m.output("skip_data", m.wire("skip_pixel", pack([(held, held.width), (data, bits_of_word)])))
 
 
-def _follower(name: str, part: Part, raster: Raster) -> tuple[Modules, int]:
+def _follower(name: str, part: BottleneckLayer, raster: Raster) -> tuple[Modules, int]:
     """A part that works on every word that comes."""
     form = part.layer.inputs[0]
     m = Module(name, (f"Works on words of {form.fields} channels as they come.",))
@@ -175,7 +175,7 @@ def _follower(name: str, part: Part, raster: Raster) -> tuple[Modules, int]:
     return (m, *lane), end
 
 
-def _last(layer: Layer, block: Bottleneck, before: int, pace: tuple[np.ndarray, int],
+def _last(layer: MappedLayer, block: BottleneckParts, before: int, pace: tuple[np.ndarray, int],
           raster: Raster) -> tuple[Modules, int, int]:
     """Projection, addition and output FIFO; `before` are the stages in front of it. Its credits hold back the expander."""
     part, (output_steps, steps) = block.project, pace
@@ -223,7 +223,7 @@ def _skipped(m: Module, pipeline: Pipeline, slot: Slot, end: int, waits: int, fo
     return [Staged(m.wire(f"skip_{c}", whole.channel(pixel, c)), end) for c in range(whole.channels)]
 
 
-def _join_parts(module: Module, layer: Layer, parts: tuple[Module, Module, Module], skipped: bool) -> None:
+def _join_parts(module: Module, layer: MappedLayer, parts: tuple[Module, Module, Module], skipped: bool) -> None:
     """Instances of the three parts and their wires."""
     first, middle, last = parts
     outside = [module.input("in0_valid"), module.input("in0_data", layer.inputs[0].data_bits), module.input("out_ready")]

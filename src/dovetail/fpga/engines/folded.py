@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.fpga.engines.lane import Lane, Range, constants_of, lane_module, ranges_of, soft_lane_module
-from dovetail.fpga.engines.layers import Layer, Rescale, start
+from dovetail.fpga.engines.layers import MappedLayer, Rescale, start
 from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import (
     MAY_STEP,
@@ -43,7 +43,7 @@ class Filters:
     rescale: Rescale
 
 
-def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loops: Loops) -> Engine:
+def folded_engine(layer: MappedLayer, window: Window, fill: int, filters: Filters, loops: Loops) -> Engine:
     """An engine that takes `loops.clocks` clocks per output pixel; `fill` is what taps in the padding read."""
     (form,) = layer.inputs
     pipeline, folded, slot, taps = begun(layer, window, fill, loops)
@@ -59,7 +59,7 @@ def folded_engine(layer: Layer, window: Window, fill: int, filters: Filters, loo
                   2 * products, depth)
 
 
-def begun(layer: Layer, window: Window, fill: int, loops: Loops,
+def begun(layer: MappedLayer, window: Window, fill: int, loops: Loops,
           may_step: Expr = MAY_STEP) -> tuple[Pipeline, FoldedRaster, Slot, WordTaps]:
     """A folded engine up to its taps: stream in, sequence of clocks, window."""
     (form,) = layer.inputs
@@ -73,7 +73,7 @@ def begun(layer: Layer, window: Window, fill: int, loops: Loops,
     return pipeline, folded, slot, word_taps(pipeline, folded, loops, form, slot, in_data, fill)
 
 
-def ended(layer: Layer, loops: Loops, pipeline: Pipeline, folded: FoldedRaster, slot: Slot, results: Sequence[Signal],
+def ended(layer: MappedLayer, loops: Loops, pipeline: Pipeline, folded: FoldedRaster, slot: Slot, results: Sequence[Signal],
           result: Expr, lane_stages: int) -> tuple[Module, int, int]:
     """The stream out of what lanes leave, word by word or packed: its FIFO, all stages, and the FIFO's depth."""
     end = folded.stages + lane_stages
@@ -85,7 +85,7 @@ def ended(layer: Layer, loops: Loops, pipeline: Pipeline, folded: FoldedRaster, 
                          folded.output_steps(), folded.steps)
 
 
-def heading(layer: Layer, loops: Loops, folded: FoldedRaster, products: str, stages: int, depth: int) -> tuple[str, ...]:
+def heading(layer: MappedLayer, loops: Loops, folded: FoldedRaster, products: str, stages: int, depth: int) -> tuple[str, ...]:
     """What a folded engine says of itself."""
     return (*layer.heading, f"{products}, {loops.clocks} clocks per output pixel: {loops.blocks} blocks of groups x "
                             f"{loops.passes} passes over filters x {loops.slices} slices of inputs.",
@@ -96,7 +96,7 @@ def _weight_range(weights: IntMatrix) -> Range:
     return min(0, int(weights.min())), max(0, int(weights.max()))
 
 
-def lane_of(layer: Layer, filters: Filters, loops: Loops, x: Range, turned: bool = False) -> Lane:
+def lane_of(layer: MappedLayer, filters: Filters, loops: Loops, x: Range, turned: bool = False) -> Lane:
     """The lane of an engine; with `turned` it has a sum for every pass, since all of them go over a word as it comes."""
     weights, width = filters.weights, loops.fold.inputs
     slices = [weights[:, at:at + width].reshape(len(weights), -1) for at in range(0, weights.shape[1], width)]
@@ -221,13 +221,13 @@ def fields_of(pipeline: Pipeline, read: Signal, names: Sequence[str], widths: Se
     return found
 
 
-def named(pipeline: Pipeline, layer: Layer, results: Sequence[Signal], result: Expr, stage: int) -> list[Staged]:
+def named(pipeline: Pipeline, layer: MappedLayer, results: Sequence[Signal], result: Expr, stage: int) -> list[Staged]:
     """The results of the lanes, which leave at `stage`, with their range."""
     return [Staged(pipeline.module.wire(f"{layer.label}_{index}", Bits(result.lo, result.hi, y, 0, result.width)), stage)
             for index, y in enumerate(results)]
 
 
-def packed(pipeline: Pipeline, layer: Layer, loops: Loops, slot: Slot, results: Sequence[Signal], result: Expr,
+def packed(pipeline: Pipeline, layer: MappedLayer, loops: Loops, slot: Slot, results: Sequence[Signal], result: Expr,
            stage: int) -> list[Staged]:
     """Collect the results of an output pixel, which leave the lanes at `stage` word after word, and name its channels."""
     module, width, count = pipeline.module, result.width, len(results)

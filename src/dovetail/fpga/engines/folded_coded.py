@@ -21,8 +21,8 @@ from dovetail.fpga.engines.folded import (
     read_rom,
     table_words,
 )
-from dovetail.fpga.engines.layers import Layer
-from dovetail.fpga.engines.loaded import MAY_WORK, Store, beats_of
+from dovetail.fpga.engines.layers import MappedLayer
+from dovetail.fpga.engines.loaded import MAY_WORK, LoadedMemories, beats_of
 from dovetail.fpga.engines.lq import Planes
 from dovetail.fpga.engines.sequencer import Slot
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Pipeline, Staged
@@ -33,7 +33,7 @@ from dovetail.hardware.folds import Loops
 from dovetail.ir import Window
 
 
-def folded_coded_engine(layer: Layer, window: Window, filters: CodedFilters, loops: Loops) -> Engine:
+def folded_coded_engine(layer: MappedLayer, window: Window, filters: CodedFilters, loops: Loops) -> Engine:
     """An engine that takes `loops.clocks` clocks per output pixel; taps in the padding are zero.
 
     The fold must divide the input channels of a group: what a word has beyond them would be counted.
@@ -43,7 +43,7 @@ def folded_coded_engine(layer: Layer, window: Window, filters: CodedFilters, loo
                          "divide them, and no multiplier holds two products")
     may_step = all_of(MAY_STEP, MAY_WORK) if filters.loaded else MAY_STEP
     pipeline, folded, slot, taps = begun(layer, window, 0, loops, may_step)
-    store = Store(pipeline.module) if filters.loaded else None
+    store = LoadedMemories(pipeline.module) if filters.loaded else None
     count, both = loops.fold.inputs * window.kernel[0] * window.kernel[1], bool(filters.op.weight_bits and filters.op.input_bits)
     ones, ones_stage = ones_module(f"{layer.module}_ones", count, filters.op, loops.slices) if both else (None, 0)
     lane = coded_lane(f"{layer.module}_lane", count, filters, loops.slices, ones_stage)
@@ -90,7 +90,7 @@ def code_words(loops: Loops, filters: CodedFilters) -> list[int]:
 
 
 def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, lane: CodedLane, filters: CodedFilters,
-           ones: Module | None, ones_stage: int, store: Store | None) -> list[Signal]:
+           ones: Module | None, ones_stage: int, store: LoadedMemories | None) -> list[Signal]:
     """Instances of the lane, group after group; what each filter leaves at the lane's last stage."""
     module, stage = pipeline.module, max(tap.stage for tap in taps.values())
     field = lane.module.inputs[1].width
@@ -118,7 +118,7 @@ def _lanes(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, lane: C
 
 
 def _held(pipeline: Pipeline, loops: Loops, slot: Slot, filters: CodedFilters, width: int, stages: tuple[int, int],
-          store: Store | None) -> tuple[Signal, list[tuple[str, list[Signal]]]]:
+          store: LoadedMemories | None) -> tuple[Signal, list[tuple[str, list[Signal]]]]:
     """Words of codes and constants of filters, from ROM or from what was loaded."""
     if store is None:
         return (read_rom(pipeline, "weights", code_words(loops, filters), width, slot.weight, stages[0]),

@@ -22,7 +22,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class FilterConstants:
     """What every filter adds and how it is scaled: bias, multiplier, and the place of its left shift in `lifts`.
 
     A filter's integer, shifted left by its lift, is rounded by the one `shift` all filters share: round(r * 2**a / 2**(s + a))
@@ -45,7 +45,7 @@ class Constants:
         return tuple((name, values) for name, values, wanted in named if wanted)
 
 
-def constants_of(bias: Sequence[int], rescale: Rescale) -> Constants:
+def constants_of(bias: Sequence[int], rescale: Rescale) -> FilterConstants:
     """Constants of all filters; factors of two move from the multipliers into the shifts."""
     scales = rescale.scales or ((1, 0),) * len(bias)
     odd: list[tuple[int, int]] = []
@@ -56,8 +56,8 @@ def constants_of(bias: Sequence[int], rescale: Rescale) -> Constants:
     lifts = tuple(sorted({most - shift for _, shift in odd}))
     raised = all(multiplier == 1 and shift > 0 for multiplier, shift in odd)
     halves = [1 << shift - 1 if raised else 0 for _, shift in odd]
-    return Constants(tuple(int(b) + half for b, half in zip(bias, halves, strict=True)), tuple(m for m, _ in odd), lifts,
-                     tuple(lifts.index(most - shift) for _, shift in odd), most, raised)
+    return FilterConstants(tuple(int(b) + half for b, half in zip(bias, halves, strict=True)), tuple(m for m, _ in odd), lifts,
+                           tuple(lifts.index(most - shift) for _, shift in odd), most, raised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class Lane:
     """What it instantiates."""
 
 
-def soft_lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: Constants,
+def soft_lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: FilterConstants,
                      rescale: Rescale) -> Lane:
     """`lane_module` with its products in logic, as narrow as its weights are."""
     return lane_module(name, taps, x, w, ranges, sums, constants, rescale, soft_multiplier(f"{name}_product", x, w))
 
 
-def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: Constants,
+def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: FilterConstants,
                 rescale: Rescale, soft: Module | None = None) -> Lane:
     """x and w: `taps` values side by side; `starts` and `works` belong to the sum, one field per `constants.fields`.
 
@@ -135,7 +135,7 @@ def accumulated(m: Module, total: Staged, ranges: Ranges, starts: Signal, works:
     return Staged(running, total.stage + 1)
 
 
-def given_fields(m: Module, constants: Constants, stage: int, prefix: str = "") -> dict[str, Staged]:
+def given_fields(m: Module, constants: FilterConstants, stage: int, prefix: str = "") -> dict[str, Staged]:
     """Ports of a filter's constants."""
     return {field: Staged(m.input(f"{prefix}{field}", bit_width(min(values), max(values))), stage)
             for field, values in constants.fields()}
@@ -163,7 +163,7 @@ def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range | None, pref
     return level[0]
 
 
-def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges: Ranges, constants: Constants,
+def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges: Ranges, constants: FilterConstants,
              rescale: Rescale, prefix: str = "") -> Staged:
     """Bias, multiplier, shift, rounding, zero point and clamp, with ranges proven filter by filter."""
     low, high = (np.array([int(v) for v in side], dtype=object) for side in ranges.whole)

@@ -63,7 +63,7 @@ class Rescale:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class MappedLayer:
     """A layer to be mapped: module and signal names, heading for the file, formats of its streams."""
 
     module: str
@@ -77,7 +77,7 @@ Compute = Callable[[Pipeline, Taps], tuple[list[Staged], int]]
 """From taps to one finished value per output channel, and the adders that took."""
 
 
-def weighted(layer: Layer, matrix: IntMatrix, bias: Sequence[int], rescale: Rescale) -> Compute:
+def weighted(layer: MappedLayer, matrix: IntMatrix, bias: Sequence[int], rescale: Rescale) -> Compute:
     """Outputs = matrix @ taps + bias, rescaled; columns are taps in sorted order."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
@@ -102,7 +102,7 @@ def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, resc
     return rescaled(pipeline, name, value, (multiplier, divisor, shift - left), rescale.zero, rescale.bounds, raised)
 
 
-def largest(layer: Layer, zero: int, rescale: Rescale) -> Compute:
+def largest(layer: MappedLayer, zero: int, rescale: Rescale) -> Compute:
     """Per channel the largest tap, rescaled; `zero` is the input's zero point."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
@@ -116,7 +116,7 @@ def largest(layer: Layer, zero: int, rescale: Rescale) -> Compute:
     return compute
 
 
-def chosen(layer: Layer, indices: Sequence[int], zero: int, rescale: Rescale | None) -> Compute:
+def chosen(layer: MappedLayer, indices: Sequence[int], zero: int, rescale: Rescale | None) -> Compute:
     """Output i is channel indices[i]: wires, unless it is rescaled; `zero` is the input's zero point."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
@@ -130,7 +130,7 @@ def chosen(layer: Layer, indices: Sequence[int], zero: int, rescale: Rescale | N
     return compute
 
 
-def window_engine(layer: Layer, window: Window, fill: int, compute: Compute) -> Engine:
+def window_engine(layer: MappedLayer, window: Window, fill: int, compute: Compute) -> Engine:
     """An engine around a sliding window; `fill` is what taps in the padding read."""
     (form,) = layer.inputs
     raster = Raster(window, form.height, form.width)
@@ -144,12 +144,12 @@ def window_engine(layer: Layer, window: Window, fill: int, compute: Compute) -> 
                  np.arange(raster.beats), raster.output_steps(), raster.steps)
 
 
-def start(layer: Layer) -> tuple[Module, Pipeline]:
+def start(layer: MappedLayer) -> tuple[Module, Pipeline]:
     module = Module(layer.module, layer.heading)
     return module, Pipeline(module)
 
 
-def close(layer: Layer, module: Module, pipeline: Pipeline, emit: Staged, computed: tuple[list[Staged], int],
+def close(layer: MappedLayer, module: Module, pipeline: Pipeline, emit: Staged, computed: tuple[list[Staged], int],
           input_steps: Cycles, output_steps: Cycles, steps: int) -> Engine:
     """End an engine with its output FIFO and say in its heading what it became."""
     values, adders = computed
@@ -161,7 +161,7 @@ def close(layer: Layer, module: Module, pipeline: Pipeline, emit: Staged, comput
     return Engine((module, fifo), layer.inputs, layer.output, input_steps, output_steps, steps, stages, adders, depth)
 
 
-def join_engine(layer: Layer, compute: Compute) -> Engine:
+def join_engine(layer: MappedLayer, compute: Compute) -> Engine:
     """An engine that takes one beat of every input per step; tap (channel, 0, 0) counts fields over all inputs."""
     module, pipeline = start(layer)
     ports = [read_stream(module, f"in{i}", form) for i, form in enumerate(layer.inputs)]
@@ -185,7 +185,7 @@ def lowered(pipeline: Pipeline, name: str, value: Staged, zero: int) -> Staged:
     return value if not zero else pipeline.register(f"{name}_centred", subtract(value.value, const(zero)), value.stage)
 
 
-def global_average_engine(layer: Layer, zero: int, rescale: Rescale) -> Engine:
+def global_average_engine(layer: MappedLayer, zero: int, rescale: Rescale) -> Engine:
     """Sums every channel over a frame and emits once; `zero` is the input's zero point.
 
     A word's sums wait in a memory while the other words of the pixel come; sums of whole pixels stay in registers.
@@ -229,7 +229,7 @@ LEAST_SUMMED_WORDS = 3
 """Words of a pixel from which on its sums may lie in a memory: one is written two clocks after it was read."""
 
 
-def pad_engine(layer: Layer, pads: tuple[int, int, int, int], fill: int) -> Engine:
+def pad_engine(layer: MappedLayer, pads: tuple[int, int, int, int], fill: int) -> Engine:
     """Surrounds each frame with explicit beats of `fill`; for windows whose padding cannot be masked."""
     (form,) = layer.inputs
     top, left, _, _ = pads

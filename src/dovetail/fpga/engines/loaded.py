@@ -61,7 +61,7 @@ def beats_of(words: Sequence[Sequence[int]], widths: Sequence[int], frames: int)
 
 
 @dataclass(slots=True)
-class Store:
+class LoadedMemories:
     """The loaded memories of an engine under construction: (name, width, depth) in the order in which they are filled."""
 
     module: Module

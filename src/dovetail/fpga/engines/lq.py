@@ -13,11 +13,11 @@ from enum import StrEnum
 import numpy as np
 
 from dovetail.fpga.engines.arithmetic import biased, half_of, print_graph
-from dovetail.fpga.engines.layers import Compute, Layer, Rescale, rescale_output
+from dovetail.fpga.engines.layers import Compute, MappedLayer, Rescale, rescale_output
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.rtl.expressions import ZERO, Const, Entry, Expr, Signal, add, bits, compare, const, pack, select
-from dovetail.fpga.rtl.modules import Table
+from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, TableEntry, add, bits, compare, const, pack, select
+from dovetail.fpga.rtl.modules import ConstantTable
 from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, build
 from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.ir import Array, Coded, Window
@@ -59,7 +59,7 @@ def coded_window(op: Coded, form: Format) -> Window:
     return op.body.window or Window((form.height, form.width))
 
 
-def coded(layer: Layer, op: Coded, constants: Sequence[Array], rescale: Rescale | None,
+def coded(layer: MappedLayer, op: Coded, constants: Sequence[Array], rescale: Rescale | None,
           datapath: Datapath = Datapath.POPCOUNT) -> Compute:
     """The outputs of a layer of codes: constants as `Coded` has them; thresholds where `rescale` is None."""
 
@@ -118,7 +118,7 @@ def reached(pipeline: Pipeline, name: str, staged: Staged, left: int, steps: Int
     return pipeline.register(f"{name}_code", code, staged.stage + 1)
 
 
-def stepped(layer: Layer, steps: IntMatrix) -> Compute:
+def stepped(layer: MappedLayer, steps: IntMatrix) -> Compute:
     """Codes of a stream's numbers; thresholds (channels, steps)."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
@@ -139,7 +139,7 @@ def spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
 
 
 @dataclass(slots=True)
-class Counters:
+class BitCounters:
     """Counters of bits, made of tables that all of a module share."""
 
     pipeline: Pipeline
@@ -147,16 +147,16 @@ class Counters:
     size: int = LUT_INPUTS
     """Bits that a counter takes where there are as many."""
     counters: int = 0
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, ConstantTable] = field(default_factory=dict)
 
     def entry(self, name: str, index: Signal, values: Sequence[int]) -> Expr:
         """values[index], from a table that all who ask by this name share."""
         if len(values) <= 2:  # one bit is no index
             return select(index, const(values[-1]), const(values[0]))
         if name not in self.tables:
-            self.tables[name] = Table(name, index.width, tuple(enumerate(values)))
+            self.tables[name] = ConstantTable(name, index.width, tuple(enumerate(values)))
             self.pipeline.module.tables.append(self.tables[name])
-        return Entry(self.tables[name].lo, self.tables[name].hi, name, index)
+        return TableEntry(self.tables[name].lo, self.tables[name].hi, name, index)
 
     def count(self, name: str, chosen: Sequence[Staged]) -> Staged:
         """How many of some bits are set."""
@@ -209,7 +209,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Planes(Counters):
+class Planes(BitCounters):
     """The bits of a window's codes, named once each, and the counters made of them."""
 
     op: Coded = field(kw_only=True)

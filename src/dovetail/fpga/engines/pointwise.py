@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dovetail.fpga.engines.layers import Compute, Layer, Rescale, lowered, rescale_output
+from dovetail.fpga.engines.layers import Compute, MappedLayer, Rescale, lowered, rescale_output
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.rtl.expressions import Entry, Signal, const, multiply
-from dovetail.fpga.rtl.modules import Table
+from dovetail.fpga.rtl.expressions import Signal, TableEntry, const, multiply
+from dovetail.fpga.rtl.modules import ConstantTable
 from dovetail.hardware.adders.graph import IntMatrix
 
 ADDERS_PER_PRODUCT = 7
 """Of two bytes, where it is built from adders; only the size of a design is judged by it."""
 
 
-def looked_up(layer: Layer, tables: IntMatrix, lo: int) -> Compute:
+def looked_up(layer: MappedLayer, tables: IntMatrix, lo: int) -> Compute:
     """Every channel through its row of constants, which starts with the entry of code `lo`; equal rows share a function."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        values, known = [], dict[tuple[tuple[int, int], ...], Table]()
+        values, known = [], dict[tuple[tuple[int, int], ...], ConstantTable]()
         for channel, key in enumerate(sorted(taps)):
             code, stage = taps[key].value, taps[key].stage
             assert isinstance(code, Signal)
@@ -27,16 +27,17 @@ def looked_up(layer: Layer, tables: IntMatrix, lo: int) -> Compute:
                 values.append(Staged(const(entries[0][1]), 0))
                 continue
             if entries not in known:
-                known[entries] = Table(f"{layer.label}_table_{len(known)}", code.width, entries)
+                known[entries] = ConstantTable(f"{layer.label}_table_{len(known)}", code.width, entries)
                 pipeline.module.tables.append(known[entries])
             table = known[entries]
-            values.append(pipeline.register(f"{layer.label}_entry_{channel}", Entry(table.lo, table.hi, table.name, code), stage))
+            values.append(pipeline.register(f"{layer.label}_entry_{channel}", TableEntry(table.lo, table.hi, table.name, code),
+                                            stage))
         return values, 0
 
     return compute
 
 
-def multiplied(layer: Layer, zeros: tuple[int, int], rescale: Rescale) -> Compute:
+def multiplied(layer: MappedLayer, zeros: tuple[int, int], rescale: Rescale) -> Compute:
     """Products of two streams less their zero points, channel by channel; one channel multiplies every one of the other."""
 
     def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:

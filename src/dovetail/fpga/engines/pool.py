@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.fpga.engines.layers import Compute, Layer, close, start
+from dovetail.fpga.engines.layers import Compute, MappedLayer, close, start
 from dovetail.fpga.engines.sequencer import sequence
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Staged, read_stream
 from dovetail.fpga.engines.words import word_taps
@@ -11,7 +11,7 @@ from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import Window
 
 
-def pool_engine(layer: Layer, window: Window, fill: int, compute: Compute) -> Engine:
+def pool_engine(layer: MappedLayer, window: Window, fill: int, compute: Compute) -> Engine:
     """An engine that takes a clock per word; `compute` gets the taps of its channels, `fill` where they lie in the padding."""
     (form,) = layer.inputs
     raster, loops = Raster(window, form.height, form.width), Loops(Channels(form.channels, 1, 1), Fold(form.fields, 1, 1))

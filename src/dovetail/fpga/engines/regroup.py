@@ -14,15 +14,15 @@ from math import gcd
 
 import numpy as np
 
-from dovetail.fpga.engines.layers import Layer, close, start
+from dovetail.fpga.engines.layers import MappedLayer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Staged, read_stream
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
     Bits,
-    Entry,
     Expr,
     Signal,
+    TableEntry,
     all_of,
     any_of,
     bit_width,
@@ -32,7 +32,7 @@ from dovetail.fpga.rtl.expressions import (
     pack,
     signal,
 )
-from dovetail.fpga.rtl.modules import Module, Table
+from dovetail.fpga.rtl.modules import ConstantTable, Module
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def regroup_turns(form: Format, fields: int) -> tuple[Turn, ...]:
 def regroup_engine(module_name: str, label: str, form: Format, fields: int) -> Engine:
     """An engine that takes beats of `form` and leaves words of `fields` channels."""
     output = form.in_words(fields)
-    layer = Layer(module_name, label, (f"{label}: {form} -> {output}.",), (form,), output)
+    layer = MappedLayer(module_name, label, (f"{label}: {form} -> {output}.",), (form,), output)
     plan = regroup_turns(form, fields)
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
@@ -105,9 +105,9 @@ def code_of_turn(module: Module, plan: Sequence[Turn], step: Expr) -> tuple[list
     if len(codes) == period:
         return codes, module.counter("turn", period, step)
     turn, code = module.counter("turn", period, step), signal("turn_code", 0, len(codes) - 1)
-    after = Table("code_after", turn.width, tuple((t, codes.index(plan[(t + 1) % period])) for t in range(period)))
+    after = ConstantTable("code_after", turn.width, tuple((t, codes.index(plan[(t + 1) % period])) for t in range(period)))
     module.tables.append(after)
-    module.drive(code, Entry(after.lo, after.hi, after.name, turn), step, codes.index(plan[0]))
+    module.drive(code, TableEntry(after.lo, after.hi, after.name, turn), step, codes.index(plan[0]))
     return codes, code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS
-from dovetail.fpga.engines.layers import Compute, Layer, close, start
+from dovetail.fpga.engines.layers import Compute, MappedLayer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Staged, read_stream
 from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, compare, select, signal
@@ -13,7 +13,7 @@ from dovetail.fpga.rtl.modules import Memory, Module
 from dovetail.hardware.repeated import REPEAT_STAGES
 
 
-def repeat_engine(layer: Layer, rows: int, columns: int, compute: Compute) -> Engine:
+def repeat_engine(layer: MappedLayer, rows: int, columns: int, compute: Compute) -> Engine:
     """Every pixel `columns` times along its row and every row `rows` times; `compute` gets the repeated channels.
 
     A row is kept in a memory while it comes in, and read from there when it comes again. Steps are beats out, so the source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.window import Place, consuming, follow_input, follow_outputs
+from dovetail.fpga.engines.window import OutputPlace, consuming, follow_input, follow_outputs
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -46,7 +46,7 @@ class Slot:
     word: Signal | None
     weight: Signal | None
     result: Signal | None
-    place: Place
+    place: OutputPlace
 
 
 def counted(module: Module, name: str, count: int, step: Expr) -> tuple[Signal | None, Expr]:
@@ -104,7 +104,7 @@ def turned_sequence(module: Module, loops: Loops, word_comes: Signal) -> Slot:
     weight, _ = counted(module, "weight_at", loops.clocks, slot)
     result, _ = counted(module, "result_at", loops.results, ends)
     return Slot(word_comes, ONE, ONE, word_comes, slot, _is_zero(slice_at), ends, emit, slice_at, slice_at, weight, result,
-                Place())
+                OutputPlace())
 
 
 def _is_zero(value: Signal | None) -> Expr:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.fpga.engines.lane import Constants, Lane, Range, Ranges, accumulated, finished, given_fields, tree
+from dovetail.fpga.engines.lane import FilterConstants, Lane, Range, Ranges, accumulated, finished, given_fields, tree
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, add, bit_width, bits, multiply, pack, shift_right
@@ -28,7 +28,7 @@ def twin_weights(upper: IntMatrix, lower: IntMatrix) -> tuple[IntMatrix, IntMatr
     return upper - (lower < 0), lower
 
 
-def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: Constants,
+def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: FilterConstants,
                 rescale: Rescale) -> Lane:
     """A lane of two filters: `w` holds (lower, upper) fields tap by tap, every other port the lower filter's value first."""
     m = Module(name, (f"Two lanes of {taps} products each, two products in a multiplier.",), shared=True)

@@ -34,7 +34,7 @@ Words = dict[tuple[int, int], Signal]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OutputPlace:
     """Row and column of an output; None where there is only one."""
 
     row: Staged | None = None
@@ -51,7 +51,7 @@ class Control:
     steps: tuple[Signal, ...]
     emit: Staged
     consumes: Expr
-    place: Place
+    place: OutputPlace
 
 
 def control(module: Module, raster: Raster, may_step: Expr, in_valid: Expr) -> Control:
@@ -62,7 +62,7 @@ def control(module: Module, raster: Raster, may_step: Expr, in_valid: Expr) -> C
     consumes = consuming(raster)
     step = module.wire("step", all_of(may_step, select(consumes, in_valid, ONE)))
     if not raster.counted:
-        return Control((step,), Staged(step, 0), consumes, Place())
+        return Control((step,), Staged(step, 0), consumes, OutputPlace())
     follow_input(module, raster, step)
     steps = [step]
     for age in range(1, 1 + max(OUTPUT_COUNT_STAGES, window_stage(raster))):
@@ -95,10 +95,10 @@ def follow_input(module: Module, raster: Raster, step: Expr) -> None:
     module.drive(consumes, all_of(negate(input_ends), any_of(last, consumes)), step, 1)
 
 
-def follow_outputs(module: Module, raster: Raster, step: Signal, stage: int) -> tuple[Signal, Expr, Place]:
+def follow_outputs(module: Module, raster: Raster, step: Signal, stage: int) -> tuple[Signal, Expr, OutputPlace]:
     """Count down to the next output: whether it leaves with this step of `stage`, whether the step has one, and its place."""
     if not raster.counted:
-        return step, ONE, Place()
+        return step, ONE, OutputPlace()
     first, pause = raster.first, raster.steps - 1 - raster.last + raster.first
     wait_max = max(first, pause, raster.row_jump - 1, raster.window.stride[1] - 1)
     wait, arrived = signal("until_output", 0, wait_max), signal("arrived")
@@ -117,20 +117,20 @@ def follow_outputs(module: Module, raster: Raster, step: Signal, stage: int) -> 
     return emit, arrived, place
 
 
-def count_place(module: Module, raster: Raster, emit: Signal, stage: int) -> tuple[Place, Expr, Expr]:
+def count_place(module: Module, raster: Raster, emit: Signal, stage: int) -> tuple[OutputPlace, Expr, Expr]:
     """Counters of output rows and columns, and whether an output is the last of its row, and its row the last of the frame."""
-    (rows, columns), place = raster.output_size, Place()
+    (rows, columns), place = raster.output_size, OutputPlace()
     end_row: Expr = ONE
     end_frame: Expr = ONE
     row_ends: Expr = emit
     if columns > 1:
         column, end_row = module.rounds("out_column", columns, emit)
-        place, row_ends = Place(None, Staged(column, stage)), all_of(emit, end_row)
+        place, row_ends = OutputPlace(None, Staged(column, stage)), all_of(emit, end_row)
     if rows > 1:
         # A row may be counted one clock late: it is asked whether it is the last at its last output, long after its first.
         late = columns > 1 and not raster.pointwise
         row, end_frame = module.rounds("out_row", rows, module.register("row_ends", row_ends, reset=0) if late else row_ends)
-        place = Place(Staged(row, stage + late), place.column)
+        place = OutputPlace(Staged(row, stage + late), place.column)
     return place, end_row, end_frame
 
 
@@ -207,7 +207,7 @@ def line_column(module: Module, raster: Raster, step: Signal) -> Signal:
     return column
 
 
-def tap_masks(pipeline: Pipeline, raster: Raster, place: Place, stage: int) -> dict[tuple[int, int], Expr]:
+def tap_masks(pipeline: Pipeline, raster: Raster, place: OutputPlace, stage: int) -> dict[tuple[int, int], Expr]:
     """For kernel positions that can lie in the padding: the bit "inside", at `stage`."""
     rows, columns = raster.output_size
     above = [inside_bit(pipeline, f"row_inside_{i}", place.row, raster.row_inside(i), rows)

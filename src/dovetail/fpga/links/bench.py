@@ -15,7 +15,7 @@ from dovetail.fpga.links.system import HostPort, System
 from dovetail.fpga.packing import as_pixels, pack, unpack
 from dovetail.fpga.toolchain.simulate import QUIET_CYCLES, RUN_MEMORY_BYTES, RUN_TIMEOUT_S, STUCK, TOO_MANY, scratch_folder
 from dovetail.fpga.toolchain.tools import Command, run_tool
-from dovetail.fpga.toolchain.verilate import PROGRAM, QUICK_CYCLES, Target, build_target, bundle_files, cycles_of
+from dovetail.fpga.toolchain.verilate import PROGRAM, QUICK_CYCLES, BuildTarget, build_target, bundle_files, cycles_of
 from dovetail.ir import Array, slices
 
 REPORTED = 14
@@ -63,7 +63,7 @@ class SystemRun:
 def build_bench(system: System, frames: int) -> Path:
     """Folder with the simulation of all boards, about to be sent so many frames; cached by content."""
     quick = max(cycles_of(board, frames) for board in system.boards) <= QUICK_CYCLES
-    return build_target(Target(bundle_files(system.boards), Path(__file__).with_name("bench.cpp"), PROGRAM, quick=quick))
+    return build_target(BuildTarget(bundle_files(system.boards), Path(__file__).with_name("bench.cpp"), PROGRAM, quick=quick))
 
 
 def simulate_system(system: System, tensors: Mapping[str, Array], stall_seed: int | None = None, jitter: int = JITTER_CLOCKS,

@@ -7,7 +7,7 @@ its fault (`receive.Cause`).
 
 from __future__ import annotations
 
-from dovetail.fpga.assemble import Link, stream_ports
+from dovetail.fpga.assemble import StreamWires, stream_ports
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.links.ends import add_ends
@@ -43,9 +43,9 @@ def build_board(plan: BoardPlan) -> Design:
     return _design(b)
 
 
-def _inputs_of_cores(b: Wiring) -> dict[tuple[str, int], Link]:
+def _inputs_of_cores(b: Wiring) -> dict[tuple[str, int], StreamWires]:
     """The stream of every core's input, its parts joined."""
-    given: dict[tuple[str, int], Link] = {}
+    given: dict[tuple[str, int], StreamWires] = {}
     for name, index, port, wanted, parts in b.plan.readings:
         ends = [b.whole(part, f"{name}_in{index}_{k}") for k, part in enumerate(parts)]
         if wanted is None:
@@ -61,7 +61,7 @@ def _inputs_of_cores(b: Wiring) -> dict[tuple[str, int], Link]:
     return given
 
 
-def _in_order(b: Wiring, name: str, link: Link, form: Format, port: StreamPort) -> Link:
+def _in_order(b: Wiring, name: str, link: StreamWires, form: Format, port: StreamPort) -> StreamWires:
     """What an input reads from one stream: as it comes, or flattened."""
     if not is_flattened(form, port):
         return link

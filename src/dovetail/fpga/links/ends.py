@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from dovetail.fpga.assemble import stream_ports
 from dovetail.fpga.links.cells import CREDIT_BITS
-from dovetail.fpga.links.receive import CAUSE_BITS, Arriving, passage_bits, receiver_module
+from dovetail.fpga.links.receive import CAUSE_BITS, ArrivingSlots, passage_bits, receiver_module
 from dovetail.fpga.links.slots import follow
-from dovetail.fpga.links.switch import Leaving, passage_module, switch_transmitter
+from dovetail.fpga.links.switch import LeavingSlots, passage_module, switch_transmitter
 from dovetail.fpga.links.transmit import Outgoing, transmitter_module
 from dovetail.fpga.links.wiring import BoardPlan, LinkEnd, Wiring
 from dovetail.fpga.rtl.expressions import ONE, Signal, all_of, any_of, pack, signal
@@ -19,7 +19,7 @@ Pins = list[tuple[str, Signal]]
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class SwitchPassage:
     """What a switch passes on from one link to another: circuits by their numbers on both, and slots in and slots out."""
 
     number: int
@@ -29,7 +29,7 @@ class Passage:
     slots: tuple[tuple[int, int], ...]
 
 
-def passages_of(plan: BoardPlan) -> tuple[Passage, ...]:
+def passages_of(plan: BoardPlan) -> tuple[SwitchPassage, ...]:
     """One for every pair of links with circuits between them."""
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for (source, j), (target, k) in plan.passing.items():
@@ -39,7 +39,7 @@ def passages_of(plan: BoardPlan) -> tuple[Passage, ...]:
         came = dict(circuits)
         arriving = [came.get(owner) for owner in plan.links[source].arriving]
         slots = follow(arriving, plan.links[target].slots, [k for _, k in circuits])
-        found.append(Passage(number, source, target, tuple(sorted(circuits)), tuple(slots)))
+        found.append(SwitchPassage(number, source, target, tuple(sorted(circuits)), tuple(slots)))
     return tuple(found)
 
 
@@ -54,7 +54,7 @@ def add_ends(b: Wiring) -> None:
         sender = _sender(plan, n, sent, into, len(held))
         through = {j: p.number for p in out_of for j, _ in p.circuits}
         receiver, parts = receiver_module(f"{plan.name}_rx{n}", plan.cell, held, plan.identity,
-                                          Arriving(end.arriving, through) if end.arriving else None)
+                                          ArrivingSlots(end.arriving, through) if end.arriving else None)
         b.parts += parts
         rx, tx = (stream_ports(module, f"link{n}_{way}", plan.cell.bits, way == "rx") for way in ("rx", "tx"))
         begin = {k for k in range(len(sent)) if not any(k == leaves for p in into for _, leaves in p.circuits)}
@@ -114,7 +114,7 @@ def _buffers(end: LinkEnd) -> tuple[list[Outgoing], list[Outgoing]]:
     return sent, [Outgoing(carriage.bits, depth) for carriage, depth in zip(end.incoming, end.depths[0], strict=True)]
 
 
-def _sender(plan: BoardPlan, n: int, sent: list[Outgoing], into: list[Passage], incoming: int) -> Module:
+def _sender(plan: BoardPlan, n: int, sent: list[Outgoing], into: list[SwitchPassage], incoming: int) -> Module:
     """The transmitter of a link: of a switch, or of a board that has a buffer for all that it passes on."""
     end, name = plan.links[n], f"{plan.name}_tx{n}"
     if not end.arriving:
@@ -122,4 +122,4 @@ def _sender(plan: BoardPlan, n: int, sent: list[Outgoing], into: list[Passage], 
     through = {k: p.number for p in into for _, k in p.circuits}
     places = {p.number: {leaves: place for place, (_, leaves) in enumerate(p.slots)} for p in into}
     relayed = [(n, j) in plan.passing for j in range(incoming)]
-    return switch_transmitter(name, plan.cell, sent, Leaving(end.slots, through, places), relayed, plan.identity)
+    return switch_transmitter(name, plan.cell, sent, LeavingSlots(end.slots, through, places), relayed, plan.identity)

@@ -12,7 +12,7 @@ from dovetail.fpga.links.cells import MOST_CIRCUITS, OVERHEAD_BITS, CellFormat
 from dovetail.fpga.links.flatten import is_flattened
 from dovetail.fpga.links.joint import Area
 from dovetail.fpga.links.slots import Circuit
-from dovetail.fpga.links.wiring import Key, Reading, form_of
+from dovetail.fpga.links.wiring import InputReading, Key, form_of
 from dovetail.ir import Region
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.device import Link as Cable
@@ -37,8 +37,8 @@ class Site:
     """What is known of one board while circuits are laid."""
 
     inputs: list[tuple[StreamPort, Binding]] = field(default_factory=list)
-    outputs: list[tuple[StreamPort, Reading, Binding]] = field(default_factory=list)
-    readings: list[tuple[str, int, StreamPort, Area | None, tuple[Reading, ...]]] = field(default_factory=list)
+    outputs: list[tuple[StreamPort, InputReading, Binding]] = field(default_factory=list)
+    readings: list[tuple[str, int, StreamPort, Area | None, tuple[InputReading, ...]]] = field(default_factory=list)
     incoming: dict[str, list[Carriage]] = field(default_factory=dict)
     outgoing: dict[str, list[tuple[Key, Carriage]]] = field(default_factory=dict)
 
@@ -131,7 +131,7 @@ class Layout:
         parts = []
         for source in sources:
             area = None if alone else self.area(source.region, source.port, binding.tensor)
-            parts.append(Reading(*self.laid_to(source, segment.device, binding.tensor), area, waits))
+            parts.append(InputReading(*self.laid_to(source, segment.device, binding.tensor), area, waits))
         if alone and _geometry(sources[0].port) != _geometry(port) and not is_flattened(form_of(sources[0].port), port):
             left = f"{sources[0].device} as {_geometry(sources[0].port)}"
             raise UnsupportedError(f"{self.name}: {binding.tensor} leaves {left} and is read by {segment.name} as "
@@ -143,7 +143,7 @@ class Layout:
         """Lay the way of the weights that an input of a segment takes; the host has them."""
         region = ((0, 1), (0, port.channels), (0, port.height), (0, port.width))
         source = self.host_input(Binding(port.name, port.tensor, region), port, segment.device)
-        reading = Reading(*self.laid_to(source, segment.device, port.tensor), None, False)
+        reading = InputReading(*self.laid_to(source, segment.device, port.tensor), None, False)
         self.site(segment.device).readings.append((segment.name, index, port, None, (reading,)))
 
     def lay(self, program: Program) -> None:
@@ -177,7 +177,7 @@ class Layout:
                 site = self.site(entry)
                 made = StreamPort(f"out{len(site.outputs)}", port.tensor, port.channels, port.bits, port.signed, port.height,
                                   port.width)
-                site.outputs.append((made, Reading(key, arrives, None, False), write))
+                site.outputs.append((made, InputReading(key, arrives, None, False), write))
 
 
 def cell_of(cables: Sequence[Cable], platform: Platform) -> CellFormat:

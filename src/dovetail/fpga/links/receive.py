@@ -61,7 +61,7 @@ class Cause(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
+class ArrivingSlots:
     """Time slots as they come in at a switch: the circuit of each (the number behind the last: none), and where circuits go on.
 
     A circuit that goes on has the number of the passage it goes through, which takes its slots in their order.
@@ -76,7 +76,7 @@ class Arriving:
 
 
 def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], identity: int,
-                    slots: Arriving | None = None) -> tuple[Module, list[Module]]:
+                    slots: ArrivingSlots | None = None) -> tuple[Module, list[Module]]:
     """Cells in at `rx_…`, streams `ch0_…` out; returns the module and those it instantiates.
 
     Cells say whose circuit they are of; those of a switch say their slot, and circuits that go on leave at `passN_…`.
@@ -141,7 +141,7 @@ def _judged(m: Module, form: CellFormat, valid: Signal, data: Signal) -> tuple[S
             m.register("body", body))
 
 
-def _slots(m: Module, slots: Arriving, accept: Signal, data: Signal, said: Signal, count: int) -> tuple[Signal, Expr]:
+def _slots(m: Module, slots: ArrivingSlots, accept: Signal, data: Signal, said: Signal, count: int) -> tuple[Signal, Expr]:
     """The circuit of the slot that a cell comes in, and whether it says another slot, or carries data where nobody has one."""
     at = m.counter("slot", len(slots.owners), accept)
     following = [slots.owners[(s + 1) % len(slots.owners)] for s in range(len(slots.owners))]
@@ -150,7 +150,8 @@ def _slots(m: Module, slots: Arriving, accept: Signal, data: Signal, said: Signa
     return owner, all_of(accept, any_of(compare("!=", said, at), all_of(data, compare("==", owner, const(count)))))
 
 
-def _passes(m: Module, n: int, circuits: Sequence[Outgoing], slots: Arriving, accept: Signal, data: Signal, body: Signal) -> Expr:
+def _passes(m: Module, n: int, circuits: Sequence[Outgoing], slots: ArrivingSlots, accept: Signal, data: Signal,
+            body: Signal) -> Expr:
     """What a passage is given: its slots of every frame, each with its place; returns whether the passage had no room."""
     own, at = slots.places(n), signal("slot", 0, len(slots.owners) - 1)
     places = {slot: place for place, slot in enumerate(own)}

@@ -32,7 +32,7 @@ class Circuit:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class SlotSchedule:
     """Slots of a frame, how many of them each circuit has, and the owner of every slot of every link in use (None: nobody)."""
 
     slots: int
@@ -49,7 +49,7 @@ class Schedule:
         return tuple(s for s, owner in enumerate(self.owners[hop]) if owner == circuit)
 
 
-def schedule(circuits: Sequence[Circuit], most_slots: int, wanted_clocks: int) -> Schedule:
+def schedule(circuits: Sequence[Circuit], most_slots: int, wanted_clocks: int) -> SlotSchedule:
     """The shortest frame whose slots carry a frame of the network in `wanted_clocks`; else the frame that needs the fewest.
 
     Raises:
@@ -78,7 +78,7 @@ def schedule(circuits: Sequence[Circuit], most_slots: int, wanted_clocks: int) -
     pairs = list(zip(circuits, shares, strict=True))
     slowest = max(pairs, key=lambda pair: Fraction(pair[0].cells, pair[1]))[0] if pairs else None
     busiest = None if slowest is None else max(slowest.hops, key=lambda hop: sum(o is not None for o in owners[hop]))
-    return Schedule(slots, shares, owners, clocks, wanted_clocks, busiest)
+    return SlotSchedule(slots, shares, owners, clocks, wanted_clocks, busiest)
 
 
 def _hops(circuits: Sequence[Circuit]) -> list[Hop]:

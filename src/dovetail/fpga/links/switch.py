@@ -40,7 +40,7 @@ NOBODY = (1 << CIRCUIT_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class LeavingSlots:
     """Time slots as they leave a switch: the circuit of each (the number behind the last: none), and which come from where.
 
     `through` has the passage of every circuit that only passes, `places` for every passage the place of each slot in a frame.
@@ -82,7 +82,7 @@ def passage_module(name: str, width: int, places: int) -> Module:
     return m
 
 
-def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing], slots: Leaving, relayed: Sequence[bool],
+def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing], slots: LeavingSlots, relayed: Sequence[bool],
                        identity: int) -> Module:
     """Streams `chK_…` of circuits that begin here and passages `passN_…` in, cells out at `tx_…`.
 

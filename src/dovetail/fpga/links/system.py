@@ -19,8 +19,8 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.links.board import build_board
 from dovetail.fpga.links.cells import MOST_DEPTH
 from dovetail.fpga.links.layout import Layout, clock_of, entry_of
-from dovetail.fpga.links.slots import Schedule, round_trip, schedule
-from dovetail.fpga.links.wiring import BoardPlan, Key, LinkEnd, Reading
+from dovetail.fpga.links.slots import SlotSchedule, round_trip, schedule
+from dovetail.fpga.links.wiring import BoardPlan, InputReading, Key, LinkEnd
 from dovetail.fpga.mapping import stream_formats
 from dovetail.ir import Region
 from dovetail.platform.device import Kind, Platform
@@ -151,7 +151,7 @@ def build_system(name: str, segments: Sequence[Segment], designs: Mapping[str, D
                   () if slots is None else tuple(_too_slow(layout, slots, interval)))
 
 
-def slots_of(layout: Layout, wanted_clocks: int) -> Schedule | None:
+def slots_of(layout: Layout, wanted_clocks: int) -> SlotSchedule | None:
     """Time slots of all circuits, where boards are switches."""
     switch = layout.platform.switch
     if switch is None:
@@ -160,7 +160,7 @@ def slots_of(layout: Layout, wanted_clocks: int) -> Schedule | None:
     return schedule(layout.ways, switch.most_slots, int(wanted_clocks * per_clock))
 
 
-def _too_slow(layout: Layout, slots: Schedule, interval: int) -> list[str]:
+def _too_slow(layout: Layout, slots: SlotSchedule, interval: int) -> list[str]:
     """What is to be said where slots take longer than layers: no others would take less."""
     per_clock = min((cells_per_clock(c, layout) for c in layout.cables), default=1.0)
     clocks, switch = ceil(slots.clocks / per_clock), layout.platform.switch
@@ -177,7 +177,7 @@ def cells_per_clock(cable: Cable, layout: Layout) -> float:
     return min(1.0, cable.bandwidth_bytes_per_s * 8 / clock_of(cable, layout.platform) / layout.cell.bits)
 
 
-def told_of(layout: Layout, slots: Schedule) -> list[str]:
+def told_of(layout: Layout, slots: SlotSchedule) -> list[str]:
     """Time slots for people: every circuit, and on every board which slot follows which."""
     lines = [f"frames of {slots.slots} time slots carry a frame of the network in {slots.clocks:,} clocks of a link"]
     for number, (circuit, share) in enumerate(zip(layout.ways, slots.shares, strict=True)):
@@ -193,7 +193,7 @@ def cells_over_links(segments: Sequence[Segment], program: Program, platform: Pl
             for device, site in layout.sites.items() for link, circuits in site.outgoing.items()}
 
 
-def slots_over_links(segments: Sequence[Segment], program: Program, platform: Platform, clocks: int) -> Schedule | None:
+def slots_over_links(segments: Sequence[Segment], program: Program, platform: Platform, clocks: int) -> SlotSchedule | None:
     """Time slots for a frame every so many clocks, without building the cores; None where boards are no switches."""
     return slots_of(_planned(segments, program, platform), clocks)
 
@@ -209,7 +209,7 @@ def _planned(segments: Sequence[Segment], program: Program, platform: Platform) 
     return layout
 
 
-def _plan(layout: Layout, device: str, identity: int, slots: Schedule | None) -> BoardPlan:
+def _plan(layout: Layout, device: str, identity: int, slots: SlotSchedule | None) -> BoardPlan:
     site = layout.sites[device]
     names = [c.name for c in layout.cables if c.name in site.incoming or c.name in site.outgoing]
     numbers = {name: n for n, name in enumerate(names)}
@@ -217,8 +217,8 @@ def _plan(layout: Layout, device: str, identity: int, slots: Schedule | None) ->
     def numbered(key: Key) -> Key:
         return ("rx", numbers[str(key[1])], key[2]) if key[0] == "rx" else key
 
-    def own(reading: Reading) -> Reading:
-        return Reading(numbered(reading.source), reading.arrives, reading.area, reading.waits)
+    def own(reading: InputReading) -> InputReading:
+        return InputReading(numbered(reading.source), reading.arrives, reading.area, reading.waits)
 
     ends = []
     depth = depth_of(layout.cables, layout.platform)
@@ -238,7 +238,7 @@ def _plan(layout: Layout, device: str, identity: int, slots: Schedule | None) ->
                      tuple((n, i, p, a, tuple(own(r) for r in parts)) for n, i, p, a, parts in site.readings), tuple(ends))
 
 
-def _slotted(layout: Layout, slots: Schedule, end: LinkEnd, device: str, there: str) -> LinkEnd:
+def _slotted(layout: Layout, slots: SlotSchedule, end: LinkEnd, device: str, there: str) -> LinkEnd:
     """A link's end at a switch: slots both ways, and buffers for what is under way while a credit comes back."""
     latency = max(1, max(ceil(c.latency_s * clock_of(c, layout.platform)) for c in layout.cables))
     turns = max(sum(hop in c.hops for c in layout.ways) for hop in slots.owners)

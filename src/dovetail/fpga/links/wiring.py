@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dovetail.fpga.assemble import Link
+from dovetail.fpga.assemble import StreamWires
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
@@ -25,7 +25,7 @@ def form_of(port: StreamPort) -> Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InputReading:
     """One part of what a core's input reads: from which stream of this board, as what, and whether a frame of it must wait.
 
     `area` None: the stream as it is.
@@ -66,9 +66,9 @@ class BoardPlan:
     cores: tuple[tuple[str, Design], ...]
     inputs: tuple[StreamPort, ...]
     """Of the host."""
-    outputs: tuple[tuple[StreamPort, Reading], ...]
+    outputs: tuple[tuple[StreamPort, InputReading], ...]
     """To the host."""
-    readings: tuple[tuple[str, int, StreamPort, Area | None, tuple[Reading, ...]], ...]
+    readings: tuple[tuple[str, int, StreamPort, Area | None, tuple[InputReading, ...]], ...]
     """Core, input, port, the area it wants, and its parts."""
     links: tuple[LinkEnd, ...]
 
@@ -86,21 +86,22 @@ class Wiring:
     plan: BoardPlan
     module: Module
     parts: list[Module] = field(default_factory=list)
-    producers: dict[Key, tuple[Link, int]] = field(default_factory=dict)
-    takers: dict[Key, list[Link]] = field(default_factory=dict)
+    producers: dict[Key, tuple[StreamWires, int]] = field(default_factory=dict)
+    takers: dict[Key, list[StreamWires]] = field(default_factory=dict)
 
-    def wires(self, name: str, width: int) -> Link:
-        return Link(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"), self.module.net(f"{name}_data", width))
+    def wires(self, name: str, width: int) -> StreamWires:
+        return StreamWires(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
+                           self.module.net(f"{name}_data", width))
 
     def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
         self.parts.append(module)
         self.module.instances.append(Instance(module.name, name, pins))
 
-    def offer(self, key: Key, link: Link) -> None:
+    def offer(self, key: Key, link: StreamWires) -> None:
         self.producers[key] = link, link.data.width
         self.takers[key] = []
 
-    def tap(self, key: Key) -> Link:
+    def tap(self, key: Key) -> StreamWires:
         """One more reader of a stream."""
         made = self.wires(f"{label_of(key)}_to{len(self.takers[key])}", self.producers[key][1])
         self.takers[key].append(made)
@@ -123,13 +124,13 @@ class Wiring:
             self.offer(cut, made)
         return cut
 
-    def regroup(self, label: str, form: Format, fields: int, taken: Link, made: Link) -> None:
+    def regroup(self, label: str, form: Format, fields: int, taken: StreamWires, made: StreamWires) -> None:
         """Cut the beats of a stream anew."""
         engine = regroup_engine(f"{self.plan.name}_{label}", label, form, fields)
         self.instantiate(engine.modules[0], f"u_{label}", *taken.pins("in0"), *made.pins("out"))
         self.parts += engine.modules[1:]
 
-    def whole(self, reading: Reading, name: str) -> Link:
+    def whole(self, reading: InputReading, name: str) -> StreamWires:
         """A part of an input as whole pixels, behind a buffer for a frame where it must wait for others."""
         link, carriage = self.tap(reading.source), reading.arrives
         form = carriage.form

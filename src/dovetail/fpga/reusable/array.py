@@ -27,8 +27,8 @@ from dovetail.fpga.rtl.expressions import (
     subtract,
 )
 from dovetail.fpga.rtl.modules import Module
-from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, INPUT, Job, Program
-from dovetail.hardware.arrays.layers import Layer
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, INPUT, ArrayProgram, Job
+from dovetail.hardware.arrays.layers import ArrayLayer
 
 Table = dict[str, list[int]]
 CODED_PLANES = 4
@@ -36,7 +36,7 @@ CODED_PLANES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class ArrayIssue:
     """What the array issues in a clock, all of stage 0: where it reads, whether it works, and what that leads to."""
 
     active: Signal
@@ -62,7 +62,7 @@ class Front:
     """Those of the job at work."""
 
 
-def own_jobs(program: Program, engine: int) -> list[Job]:
+def own_jobs(program: ArrayProgram, engine: int) -> list[Job]:
     return [job for job in program.jobs if job.engine == engine]
 
 
@@ -74,7 +74,7 @@ def common_table(jobs: Sequence[Job]) -> Table:
             "ends_frame": [int(j is jobs[-1]) for j in jobs]}
 
 
-def array_table(program: Program, numbers: BlockNumbers, banks: Sequence[int], address_bits: int) -> Table:
+def array_table(program: ArrayProgram, numbers: BlockNumbers, banks: Sequence[int], address_bits: int) -> Table:
     """The array's entries: bounds of its loops and what each step of a loop adds to address, row and column."""
     jobs = own_jobs(program, ARRAY)
     table = common_table(jobs)
@@ -98,7 +98,7 @@ def pattern_columns(patterns: Sequence[tuple[int, ...]]) -> Table:
     return {**found, "patterned": [int(bool(own)) for own in patterns]}
 
 
-def _loops(layer: Layer, job: Job, modulus: int) -> dict[str, int]:
+def _loops(layer: ArrayLayer, job: Job, modulus: int) -> dict[str, int]:
     (high, wide), (down, right), (top, left, _, _) = layer.window.kernel, layer.window.stride, layer.window.pads
     (row_step, column_step), pixel, row = layer.window.dilation, job.read.stride, job.read.stride * layer.reads.width
     back = job.read_words - 1  # each loop undoes what the loops inside it added
@@ -125,7 +125,7 @@ def _loops(layer: Layer, job: Job, modulus: int) -> dict[str, int]:
 
 
 def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_depth: int, parity: Expr, frame_words: int,
-                address_bits: int) -> Front:
+                address_bits: int) -> ArrayIssue:
     """Counters of the array; `ready` is whether the entry at hand may start, `load` the net that says that it does."""
     active = signal("array_active")
     entries = read_entries(module, "array", table, load)
@@ -172,8 +172,8 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
         module.drive(turn, select(load, restart, select(turn_last, begins, following)), any_of(load, all_of(ends, round_last)))
         following = select(all_of(ends, negate(round_last)), turn, following)
     module.drive(weight, select(load, restart, select(all_of(ends, pass_last), begins, following)), any_of(load, works))
-    return Front(active, entries, address, now["bank"], works, starts, ends, weight, now["signed"], inside, now["words"], slot,
-                 _position(now["round_most"], "round"), _first(now, round_last, turn_last), pass_last, now)
+    return ArrayIssue(active, entries, address, now["bank"], works, starts, ends, weight, now["signed"], inside, now["words"],
+                      slot, _position(now["round_most"], "round"), _first(now, round_last, turn_last), pass_last, now)
 
 
 def _position(most: Expr, name: str) -> Expr:
@@ -243,7 +243,7 @@ class Sums:
     constant: Signal
 
 
-def leave_in_words(module: Module, pipeline: Pipeline, front: Front, sums: Sequence[Signal], words: int, stage: int) -> Sums:
+def leave_in_words(module: Module, pipeline: Pipeline, front: ArrayIssue, sums: Sequence[Signal], words: int, stage: int) -> Sums:
     """Take the sums of all lanes when a pixel ends, at `stage`, and hand them on word by word in the clocks that follow."""
     size = len(sums) // words
     ends = token(module, "array_captures", front.ends, stage)

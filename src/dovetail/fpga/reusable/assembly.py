@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.reusable.array import Front, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
-from dovetail.fpga.reusable.counted import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, Outputs, count_words, layer_pins
+from dovetail.fpga.reusable.array import ArrayIssue, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
+from dovetail.fpga.reusable.counted import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, WrittenValues, count_words, layer_pins
 from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
 from dovetail.fpga.reusable.descriptors import Entries, chosen
 from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
@@ -15,8 +15,8 @@ from dovetail.fpga.reusable.image import layer_fields, lift_options
 from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
-from dovetail.fpga.reusable.placing import Operands, Placed, place_apart, place_together
-from dovetail.fpga.reusable.storage import Access, Filled, bank, filled_memory, walk
+from dovetail.fpga.reusable.placing import Operands, PlacedSums, place_apart, place_together
+from dovetail.fpga.reusable.storage import Access, WideMemory, bank, filled_memory, walk
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -44,21 +44,21 @@ from dovetail.hardware.arrays.jobs import (
     INPUT,
     OUTPUT,
     STORED,
+    ArrayProgram,
     Job,
-    Place,
-    Program,
+    MapPlace,
 )
 
 NAMES = ("array", "depthwise")
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class LeavingWord:
     """A word of sums on its way: the word and its token of one stage, its constants `CONSTANT_STAGE` later."""
 
     word: Signal
     valid: Signal
-    constants: Filled
+    constants: WideMemory
     sum_bits: int
 
 
@@ -72,7 +72,7 @@ def is_equal(index: Expr, value: int) -> Expr:
 class Assembly:
     """A block's top module while it is being made."""
 
-    def __init__(self, name: str, program: Program, numbers: BlockNumbers) -> None:
+    def __init__(self, name: str, program: ArrayProgram, numbers: BlockNumbers) -> None:
         self.program, self.numbers, self.config = program, numbers, program.config
         self.module = m = Module(name, (f"{program.config}: {len(program.layers.layers)} layers in {len(program.jobs)} jobs.",))
         self.pipeline = Pipeline(m)
@@ -183,7 +183,7 @@ class Assembly:
         read = chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks])
         return self.module.register(f"{name}_word", read, bounds=self.word_range)
 
-    def _array(self, ready: Signal) -> tuple[Front, Signal]:
+    def _array(self, ready: Signal) -> tuple[ArrayIssue, Signal]:
         """Issue of the array, and the words it reads."""
         m, jobs = self.module, self.jobs[ARRAY]
         banks = sorted({j.read.bank for j in jobs})
@@ -194,7 +194,7 @@ class Assembly:
             self.readers[b].append(Access(is_equal(front.bank, number), front.address))
         return front, self._word("array", banks, front.bank, WORD_STAGE)
 
-    def _multiplied(self, front: Front, word: Signal, fill: Fill) -> Operands:
+    def _multiplied(self, front: ArrayIssue, word: Signal, fill: Fill) -> Operands:
         """What the array's lanes multiply."""
         m, pipeline, config = self.module, self.pipeline, self.config
         inside = delayed(pipeline, front.inside, WORD_STAGE, "array_hit")
@@ -232,7 +232,7 @@ class Assembly:
         return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE,
                                front.largest, compares=config.counts)
 
-    def _sums(self, operands: dict[int, Operands]) -> dict[int, Placed]:
+    def _sums(self, operands: dict[int, Operands]) -> dict[int, PlacedSums]:
         """Lanes for all engines, one set for both where they share it."""
         ranges = {e: numbers.sums for e, numbers in enumerate(self.numbers.engines) if numbers is not None}
         if self.config.monolithic and len(operands) == 2:
@@ -246,26 +246,26 @@ class Assembly:
             self.modules += modules
         return placed
 
-    def _leave_array(self, front: Front, placed: Placed, fill: Fill) -> Leaving:
+    def _leave_array(self, front: ArrayIssue, placed: PlacedSums, fill: Fill) -> LeavingWord:
         words = self.config.block_words
         leaving = leave_in_words(self.module, self.pipeline, front, placed.sums, words, placed.stage)
         constants = self._constants(ARRAY, fill, ARRAY_SLOTS * words, leaving.constant)
-        return Leaving(leaving.word, leaving.valid, constants, placed.sum_bits)
+        return LeavingWord(leaving.word, leaving.valid, constants, placed.sum_bits)
 
-    def _leave_depthwise(self, front: DepthwiseFront, placed: Placed, fill: Fill) -> Leaving:
+    def _leave_depthwise(self, front: DepthwiseFront, placed: PlacedSums, fill: Fill) -> LeavingWord:
         m, stage = self.module, placed.stage
         word = m.wire("depthwise_sums", pack([(s, s.width) for s in placed.sums]))
         valid, slot = token(m, "depthwise_leaves", front.ends, stage), delayed(self.pipeline, front.slot, stage, "")
         assert isinstance(slot, Signal)
-        return Leaving(word, valid, self._constants(DEPTHWISE, fill, DEPTHWISE_SLOTS, slot), placed.sum_bits)
+        return LeavingWord(word, valid, self._constants(DEPTHWISE, fill, DEPTHWISE_SLOTS, slot), placed.sum_bits)
 
-    def _constants(self, engine: int, fill: Fill, depth: int, address: Signal) -> Filled:
+    def _constants(self, engine: int, fill: Fill, depth: int, address: Signal) -> WideMemory:
         beat = fill.constants[engine]
         assert beat is not None
         width = self.config.inputs * 64 + sum(n for _, _, n in layer_fields(self.numbers, self.numbers.layers[0]))
         return filled_memory(self.module, f"{NAMES[engine]}_constants", width, depth, beat, address)
 
-    def _outputs(self, engine: int, sums: Leaving) -> Outputs:
+    def _outputs(self, engine: int, sums: LeavingWord) -> WrittenValues:
         """From words of sums to what is written."""
         m, name, numbers, jobs = self.module, NAMES[engine], self.numbers.engines[engine], self.jobs[engine]
         assert numbers is not None
@@ -274,9 +274,9 @@ class Assembly:
                                    self.config.value_bits)
         self.modules.append(finisher.module)
         other = self._other(sums.valid, finisher) if adds else None
-        return Outputs(self._finishers(name, finisher, sums, other), sums.valid, CONSTANT_STAGE + finisher.stages)
+        return WrittenValues(self._finishers(name, finisher, sums, other), sums.valid, CONSTANT_STAGE + finisher.stages)
 
-    def _write(self, engine: int, made: Outputs, watched: bool) -> None:
+    def _write(self, engine: int, made: WrittenValues, watched: bool) -> None:
         """From outputs to words in memory."""
         m, name, jobs, size = self.module, NAMES[engine], self.jobs[engine], self.config.value_bits
         writing = token(m, f"{name}_finished", made.valid, made.stages)
@@ -323,7 +323,7 @@ class Assembly:
         late = index if isinstance(index, Const) else m.register("other_bank", index)
         return m.register("other_word", chosen(m, "other_from", late, [self.reads[b] for b in banks]), bounds=self.word_range)
 
-    def _finishers(self, name: str, finisher: Finisher, sums: Leaving, other: Signal | None) -> list[Signal]:
+    def _finishers(self, name: str, finisher: Finisher, sums: LeavingWord, other: Signal | None) -> list[Signal]:
         """An instance per channel of a word; what leaves them."""
         m, size = self.module, sums.sum_bits
         word = self.pipeline.at(Staged(sums.word, 0), CONSTANT_STAGE)
@@ -343,7 +343,7 @@ class Assembly:
         return outputs
 
 
-def walk_table(jobs: Sequence[Job], places: Sequence[Place]) -> Table:
+def walk_table(jobs: Sequence[Job], places: Sequence[MapPlace]) -> Table:
     """Bounds and steps of the words of jobs at places."""
     found: Table = {"base": [], "word_most": [], "pixel_most": [], "jump": []}
     for job, place in zip(jobs, places, strict=True):

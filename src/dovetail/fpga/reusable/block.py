@@ -14,24 +14,24 @@ from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
 from dovetail.fpga.reusable.plane_numbers import counted_numbers
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import images, print_module
-from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, Program
+from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, ArrayProgram
 from dovetail.hardware.arrays.layers import Config, layers_of
 from dovetail.hardware.arrays.program import program_of
 from dovetail.ir import Graph
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ArrayBlock:
     """A built block: its design, the layer program it runs, its integers, and the image of its weights."""
 
     design: Design
-    program: Program
+    program: ArrayProgram
     numbers: BlockNumbers
     image: Octets
     top: Module
 
 
-def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, watched: bool = False) -> Block:
+def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, watched: bool = False) -> ArrayBlock:
     """The block that these nodes of a quantized graph are, as a design of its own.
 
     Streams `in0` and `out` carry `config.inputs` channels of a pixel per beat, the words of a pixel in order, pixels in raster
@@ -52,10 +52,10 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, w
     memory = MemoryPort("memory", config.port_bytes, picture, config.bandwidth_bytes, config.latency_clocks,
                         program.memory_beats, bool(program.outside))
     design = Design(name, files, ports[:1], ports[1:], latency_cycles=ends[0], interval_cycles=ends[-1] - ends[-2], memory=memory)
-    return Block(design, program, numbers, image, modules[0])
+    return ArrayBlock(design, program, numbers, image, modules[0])
 
 
-def stream_ports(graph: Graph, program: Program, watched: bool) -> tuple[StreamPort, ...]:
+def stream_ports(graph: Graph, program: ArrayProgram, watched: bool) -> tuple[StreamPort, ...]:
     """The block's streams, in words of `config.inputs` channels; words that are watched show their bytes as they are stored."""
     config, layers = program.config, program.layers
     found = []

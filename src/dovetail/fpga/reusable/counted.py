@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.reusable.array import Front, delayed, own_jobs
+from dovetail.fpga.reusable.array import ArrayIssue, delayed, own_jobs
 from dovetail.fpga.reusable.counting import (
-    Constants,
-    Leaving,
+    ConstantWords,
+    LeavingCounts,
     counts_finisher,
     final_stage,
     finishing_pins,
@@ -22,10 +22,10 @@ from dovetail.fpga.reusable.feed import Fill
 from dovetail.fpga.reusable.image import layer_fields, lift_options
 from dovetail.fpga.reusable.lanes import Finisher
 from dovetail.fpga.reusable.numbers import BlockNumbers
-from dovetail.fpga.reusable.storage import Filled, filled_memory
+from dovetail.fpga.reusable.storage import WideMemory, filled_memory
 from dovetail.fpga.rtl.expressions import Signal, all_of, bits, pack
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, FACTOR_BYTES, Program, factor_bytes, final_words
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, FACTOR_BYTES, ArrayProgram, factor_bytes, final_words
 
 WORD_STAGE = 2
 """Stage of a word out of its bank."""
@@ -36,7 +36,7 @@ CONSTANT_STAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class WrittenValues:
     """Values of a word that is written, so many stages behind `valid`."""
 
     values: Sequence[Signal]
@@ -44,8 +44,8 @@ class Outputs:
     stages: int
 
 
-def count_words(m: Module, pipeline: Pipeline, program: Program, numbers: BlockNumbers, front: Front, word: Signal, fill: Fill,
-                other_of: Callable[[Signal, Finisher], Signal]) -> tuple[Outputs, list[Module]]:
+def count_words(m: Module, pipeline: Pipeline, program: ArrayProgram, numbers: BlockNumbers, front: ArrayIssue, word: Signal,
+                fill: Fill, other_of: Callable[[Signal, Finisher], Signal]) -> tuple[WrittenValues, list[Module]]:
     """What the array writes, and its modules; `other_of` reads the other operand of additions."""
     config, jobs, counts, beats = program.config, own_jobs(program, ARRAY), numbers.counts, fill.weights[ARRAY]
     assert counts is not None
@@ -73,11 +73,11 @@ def count_words(m: Module, pipeline: Pipeline, program: Program, numbers: BlockN
             own.append(("other", m.wire(f"array_other_{k}", bits(other, k * size, size))))
         m.instances.append(Instance(finisher.module.name, f"array_finish_{k}", (*own, *pins, ("y", y))))
         outputs.append(y)
-    return Outputs(outputs, valid, CONSTANT_STAGE + finisher.stages), [*modules, finisher.module]
+    return WrittenValues(outputs, valid, CONSTANT_STAGE + finisher.stages), [*modules, finisher.module]
 
 
-def _constants(m: Module, pipeline: Pipeline, program: Program, numbers: BlockNumbers, fill: Fill, leaving: Leaving,
-               late: int) -> Constants:
+def _constants(m: Module, pipeline: Pipeline, program: ArrayProgram, numbers: BlockNumbers, fill: Fill, leaving: LeavingCounts,
+               late: int) -> ConstantWords:
     """The memories of factors, read with the counts, and of what finished sums meet, read `late` stages behind them."""
     config, depth, beats = program.config, ARRAY_SLOTS * program.constant_depth, fill.constants[ARRAY]
     assert beats is not None
@@ -86,10 +86,10 @@ def _constants(m: Module, pipeline: Pipeline, program: Program, numbers: BlockNu
     factors = filled_memory(m, "array_factors", size, depth, beats, leaving.constant, 0)
     final = filled_memory(m, "array_final", config.inputs * final_words(config) * 32 + shared, depth, beats,
                           delayed(pipeline, leaving.constant, late, ""), factor_bytes(config) // config.port_bytes)
-    return Constants(factors, final)
+    return ConstantWords(factors, final)
 
 
-def layer_pins(pipeline: Pipeline, numbers: BlockNumbers, name: str, finisher: Finisher, constants: Filled, start: int,
+def layer_pins(pipeline: Pipeline, numbers: BlockNumbers, name: str, finisher: Finisher, constants: WideMemory, start: int,
                known: int) -> list[tuple[str, Signal]]:
     """The layer's fields that a finisher asks for, each when it is needed; constants are there `known` stages behind sums."""
     at, pins = start, list[tuple[str, Signal]]()

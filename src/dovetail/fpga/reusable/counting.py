@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from dovetail.fpga.engines.coded_lane import counted_pairs
 from dovetail.fpga.engines.lane import tree
-from dovetail.fpga.engines.lq import Counters
+from dovetail.fpga.engines.lq import BitCounters
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.reusable.array import CODED_PLANES, Front, delayed, token
+from dovetail.fpga.reusable.array import CODED_PLANES, ArrayIssue, delayed, token
 from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, low_bits, settled
 from dovetail.fpga.reusable.numbers import CountNumbers
-from dovetail.fpga.reusable.storage import Filled
+from dovetail.fpga.reusable.storage import WideMemory
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -45,7 +45,7 @@ from dovetail.hardware.arrays.jobs import ARRAY_SLOTS, FACTOR_BYTES, final_words
 from dovetail.hardware.arrays.layers import Config
 
 
-def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: Front, word: Signal, stage: int) -> list[Signal]:
+def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: ArrayIssue, word: Signal, stage: int) -> list[Signal]:
     """Bits of the planes at work of every channel of a word, a clock behind it; none is set in the padding."""
     fields, size = front.fields, config.value_bits
     most = front.round.hi + 1
@@ -79,7 +79,7 @@ def counting_lanes(name: str, lanes: int, inputs: int, planes: tuple[int, int], 
     x, w = m.input("x", inputs * planes[1]), m.input("w", lanes * inputs * planes[0])
     starts, works = m.input("starts"), m.input("works")
     pipeline = Pipeline(m)
-    counter, width, stage = Counters(pipeline, "lane"), bit_width(0, most), 0
+    counter, width, stage = BitCounters(pipeline, "lane"), bit_width(0, most), 0
     for lane in range(lanes):
         fields: list[tuple[Expr, int]] = []
         for i in range(planes[0]):
@@ -95,7 +95,7 @@ def counting_lanes(name: str, lanes: int, inputs: int, planes: tuple[int, int], 
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class StagedCounts:
     """Counts of all lanes, and those of the input's set bits alone, of one stage."""
 
     lanes: tuple[Signal, ...]
@@ -103,8 +103,8 @@ class Counted:
     stage: int
 
 
-def place_counters(module: Module, pipeline: Pipeline, config: Config, most: int, x: Signal, weights: Filled, front: Front,
-                   stage: int) -> tuple[Counted, list[Module]]:
+def place_counters(module: Module, pipeline: Pipeline, config: Config, most: int, x: Signal, weights: WideMemory,
+                   front: ArrayIssue, stage: int) -> tuple[StagedCounts, list[Module]]:
     """The array's lanes, and one more that counts the input's bits whatever the weights are."""
     per, inputs, planes = lanes_in_module(config.outputs, config.inputs), config.inputs, config.weight_planes
     lanes = counting_lanes(f"{module.name}_array_lanes", per, inputs, (planes, config.input_planes), most)
@@ -123,11 +123,11 @@ def place_counters(module: Module, pipeline: Pipeline, config: Config, most: int
     alone, every = module.net("array_ones", ones.sum_bits), module.wire("array_every", const((1 << inputs) - 1))
     module.instances.append(Instance(ones.module.name, "array_ones_lane", (
         ("x", x), ("w", every), ("starts", starts), ("works", works), ("y0", alone))))
-    return Counted(tuple(found), alone, at + 1), [lanes.module, ones.module]
+    return StagedCounts(tuple(found), alone, at + 1), [lanes.module, ones.module]
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class LeavingCounts:
     """Words of counts as they leave: whether there is one, which of its block it is, where its constants lie, and its pass."""
 
     word: Signal
@@ -141,7 +141,8 @@ class Leaving:
     """Whether a cleared bit of a weight counts -1."""
 
 
-def leave_counts(module: Module, pipeline: Pipeline, front: Front, counted: Counted, words: int, depth: int) -> Leaving:
+def leave_counts(module: Module, pipeline: Pipeline, front: ArrayIssue, counted: StagedCounts, words: int,
+                 depth: int) -> LeavingCounts:
     """Take the counts of all lanes when a pass ends and hand them on word by word; `depth` are a job's words of constants."""
     size, stage = len(counted.lanes) // words, counted.stage
     ends = token(module, "array_captures", front.ends, stage)
@@ -164,7 +165,7 @@ def leave_counts(module: Module, pipeline: Pipeline, front: Front, counted: Coun
     module.drive(constant, select(first, select(slot, const(depth), ZERO), add(constant, ONE)), any_of(first, some), 0)
     flags = [module.register(f"array_{n}_held", v, ends, bounds=(0, 1))
              for v, n in ((opens, "opens"), (closes, "closes"), (signs, "signs"))]
-    return Leaving(held[0], ones, some, index, constant, flags[0], flags[1], flags[2])
+    return LeavingCounts(held[0], ones, some, index, constant, flags[0], flags[1], flags[2])
 
 
 def counts_finisher(name: str, config: Config, numbers: CountNumbers, lifts: tuple[Sequence[int], Sequence[int]], add_shift: int,
@@ -249,15 +250,15 @@ def _code(pipeline: Pipeline, config: Config, numbers: CountNumbers, total: Stag
 
 
 @dataclass(frozen=True, slots=True)
-class Constants:
+class ConstantWords:
     """Words of constants as they are read: factors with the counts, the rest when sums are complete."""
 
-    factors: Filled
-    final: Filled
+    factors: WideMemory
+    final: WideMemory
 
 
-def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher: Finisher, leaving: Leaving, constants: Constants,
-                   start: int, lane: int, width: int) -> list[tuple[str, Signal]]:
+def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher: Finisher, leaving: LeavingCounts,
+                   constants: ConstantWords, start: int, lane: int, width: int) -> list[tuple[str, Signal]]:
     """Ports of one filter's finisher that are its own; `start` is the stage of its counts behind the word that leaves."""
     size, pairs = config.pairs * width, config.pairs * FACTOR_BYTES * 8
     word = pipeline.at(Staged(leaving.word, 0), start)
@@ -271,7 +272,7 @@ def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher:
     return found
 
 
-def shared_pins(module: Module, pipeline: Pipeline, finisher: Finisher, leaving: Leaving, start: int) -> dict[str, Signal]:
+def shared_pins(module: Module, pipeline: Pipeline, finisher: Finisher, leaving: LeavingCounts, start: int) -> dict[str, Signal]:
     """Ports that all filters' finishers share, beside the layer's fields."""
     ones = pipeline.at(Staged(leaving.ones, 0), start)
     found: dict[str, Signal] = {"ones": _signal(ones), "signs": _signal(pipeline.at(Staged(leaving.signs, 0), start))}

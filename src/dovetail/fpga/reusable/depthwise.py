@@ -33,7 +33,7 @@ from dovetail.fpga.rtl.expressions import (
     subtract,
 )
 from dovetail.fpga.rtl.modules import Memory, Module
-from dovetail.hardware.arrays.jobs import DEPTHWISE, DEPTHWISE_SLOTS, INPUT, Program, depthwise_lag
+from dovetail.hardware.arrays.jobs import DEPTHWISE, DEPTHWISE_SLOTS, INPUT, ArrayProgram, depthwise_lag
 from dovetail.hardware.arrays.layers import Config
 
 PIXEL_STAGE = 2
@@ -69,7 +69,7 @@ class DepthwiseFront:
     """Whose weights are used."""
 
 
-def depthwise_table(program: Program, numbers: BlockNumbers, banks: Sequence[int]) -> Table:
+def depthwise_table(program: ArrayProgram, numbers: BlockNumbers, banks: Sequence[int]) -> Table:
     """The depthwise array's entries."""
     jobs, kernel = own_jobs(program, DEPTHWISE), program.config.kernel
     table = common_table(jobs)
@@ -174,7 +174,7 @@ def _behind(module: Module, lag: Expr, load: Signal, steps: Signal, waiting: Sig
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class OutputPosition:
     """Where the output lies that may leave: whether it does (`hit`), whether it is the first or the last of its map."""
 
     emitting: Signal
@@ -186,7 +186,7 @@ class Outputs:
 
 
 def follow_outputs(module: Module, kernel: int, now: Mapping[str, Expr], first: Mapping[str, Expr], begun: Signal,
-                   steps: Signal) -> Outputs:
+                   steps: Signal) -> OutputPosition:
     """Counters of output rows and columns, which move with the positions, and the ages of rows and columns in the map."""
     emitting, opens, live = (signal(f"depthwise_{n}") for n in ("emitting", "opens", "live"))
     moves = module.wire("depthwise_moves", all_of(emitting, steps))
@@ -212,7 +212,7 @@ def follow_outputs(module: Module, kernel: int, now: Mapping[str, Expr], first: 
     module.drive(opens, begun, any_of(begun, all_of(hit, steps)), 0)
     columns = _ages_follow(module, "column", kernel, first, anew, changes)
     rows = _ages_follow(module, "row", kernel, first, begun, rows_change)
-    return Outputs(emitting, hit, opens, final, rows, columns)
+    return OutputPosition(emitting, hit, opens, final, rows, columns)
 
 
 def _ages_follow(module: Module, axis: str, kernel: int, first: Mapping[str, Expr], anew: Signal, moves: Expr) -> Signal:

@@ -10,7 +10,7 @@ from dovetail.fpga.reusable.array import Table
 from dovetail.fpga.reusable.descriptors import chosen, count_up, read_entries
 from dovetail.fpga.reusable.outside import (
     ADDRESS_BITS,
-    Arriving,
+    ArrivingWord,
     Progress,
     gates,
     may_move,
@@ -45,9 +45,9 @@ from dovetail.hardware.arrays.jobs import (
     DEPTHWISE,
     DEPTHWISE_SLOTS,
     LOADED,
+    ArrayProgram,
     Job,
-    Kind,
-    Program,
+    TransferKind,
     constant_beats_per_word,
     fifo_depth,
 )
@@ -61,7 +61,7 @@ ROWS = 2
 """Beside the numbers of the engines: what is filled are rows of a map."""
 
 
-def stream_weights(module: Module, program: Program, take: Signal) -> tuple[Signal, Signal, Module]:
+def stream_weights(module: Module, program: ArrayProgram, take: Signal) -> tuple[Signal, Signal, Module]:
     """Read the image again and again in bursts; returns whether a beat waits, the beat, and the FIFO it waits in.
 
     Ports: `memory_request_valid`, `_ready`, `_address` (in beats), `_beats`; `memory_valid`, `memory_data`. The block
@@ -101,11 +101,11 @@ class Fill:
     weights: tuple[Beat | None, Beat | None]
     constants: tuple[Beat | None, Beat | None]
     modules: tuple[Module, ...]
-    rows: Arriving | None = None
+    rows: ArrivingWord | None = None
     """Words of maps for the banks of stripes."""
 
 
-def fill_weights(module: Module, program: Program, loads: Sequence[Signal | None], dones: Sequence[Signal | None],
+def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal | None], dones: Sequence[Signal | None],
                  now: Progress, arrived: Signal) -> Fill:
     """Beats into the memories of the engines, job after job, each as soon as its engine has room; between them rows of maps."""
     take, finished = module.net("fill_takes"), module.net("fill_finished")
@@ -123,7 +123,7 @@ def fill_weights(module: Module, program: Program, loads: Sequence[Signal | None
     module.assigns.append((opens, all_of(entries.valid, negate(opened), may)))
     module.drive(opened, any_of(opens, all_of(opened, negate(finished))), reset=0)
     at_hand = module.wire("fill_at_hand", all_of(opened, waiting))
-    rows: Arriving | None = None
+    rows: ArrivingWord | None = None
     row_takes: Expr = ZERO
     row_ends: Expr = ZERO
     if is_load != ZERO:
@@ -137,15 +137,15 @@ def fill_weights(module: Module, program: Program, loads: Sequence[Signal | None
     return Fill(filled, weights, constants, (*fifos, entries.fifo), rows)
 
 
-def _fill_table(program: Program) -> Table:
+def _fill_table(program: ArrayProgram) -> Table:
     """What the beats are for, in the order in which they come."""
     jobs = program.jobs
     if not program.transfers:
         return {"engine": [j.engine for j in jobs], "row_most": [j.steps - 1 for j in jobs],
                 "beat_most": [j.weight_beats // j.steps - 1 for j in jobs], "word_most": [j.words * j.passes - 1 for j in jobs],
                 "constant_most": [_constant_most(program, j) for j in jobs]}
-    reads = [t for t in program.transfers if t.kind is not Kind.STORE]
-    own = [jobs[t.job] if t.kind is Kind.WEIGHTS else None for t in reads]
+    reads = [t for t in program.transfers if t.kind is not TransferKind.STORE]
+    own = [jobs[t.job] if t.kind is TransferKind.WEIGHTS else None for t in reads]
     table: Table = {
         "engine": [ROWS if j is None else j.engine for j in own],
         "row_most": [t.rows - 1 if j is None else j.steps - 1 for t, j in zip(reads, own, strict=True)],
@@ -153,17 +153,17 @@ def _fill_table(program: Program) -> Table:
         "word_most": [t.row_words - 1 if j is None else j.words * j.passes - 1 for t, j in zip(reads, own, strict=True)],
         "constant_most": [_constant_most(program, next(iter(jobs)) if j is None else j) for j in own]}
     if stores_of(program):
-        table |= {"bank": [t.bank if t.kind is Kind.LOAD else LOADED for t in reads], "base": [t.base for t in reads],
-                  **gates([t._replace(stored=0) for t in reads], (Kind.LOAD,), (Kind.LOAD,))}
+        table |= {"bank": [t.bank if t.kind is TransferKind.LOAD else LOADED for t in reads], "base": [t.base for t in reads],
+                  **gates([t._replace(stored=0) for t in reads], (TransferKind.LOAD,), (TransferKind.LOAD,))}
     return table
 
 
-def _constant_most(program: Program, job: Job) -> int:
+def _constant_most(program: ArrayProgram, job: Job) -> int:
     """The last beat of a word of a job's constants."""
     return constant_beats_per_word(program.config, job.engine) - 1
 
 
-def _fill_engines(module: Module, program: Program, fields: Mapping[str, Expr], loads: Sequence[Signal | None], beat: Signal,
+def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Expr], loads: Sequence[Signal | None], beat: Signal,
                   weighs: Signal) -> tuple[Pair, Pair, Expr]:
     """Beats of weights and constants for either engine, and when those of a job are complete."""
     behind = signal("fill_constants")
@@ -221,7 +221,7 @@ def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: 
     return rooms, (filled[0], filled[1]), opens
 
 
-def _bases(module: Module, name: str, program: Program, engine: int, turn: Expr) -> tuple[Signal, Signal]:
+def _bases(module: Module, name: str, program: ArrayProgram, engine: int, turn: Expr) -> tuple[Signal, Signal]:
     """First words of the slot that is filled, of weights and of constants."""
     if engine == ARRAY:
         slot = signal("fill_array_slot")
@@ -235,7 +235,7 @@ def _bases(module: Module, name: str, program: Program, engine: int, turn: Expr)
     return module.wire("fill_depthwise_base", pack([*([(ZERO, low)] if low else []), (place, place.width)])), place
 
 
-def phase_bits(program: Program) -> int:
+def phase_bits(program: ArrayProgram) -> int:
     """Bits of the place of a phase among a job's depthwise weights."""
     return (program.phases - 1).bit_length()
 

@@ -10,19 +10,19 @@ from dovetail.errors import MismatchError
 from dovetail.fpga.packing import Integers
 from dovetail.fpga.reusable.array import own_jobs
 from dovetail.fpga.reusable.assembly import NAMES
-from dovetail.fpga.reusable.block import Block
+from dovetail.fpga.reusable.block import ArrayBlock
 from dovetail.fpga.toolchain.simulate import Simulation, simulate_many
 from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
 
 
-def simulate_blocks(runs: Sequence[tuple[Block, Integers]], stall_seed: int | None = None) -> list[Simulation]:
+def simulate_blocks(runs: Sequence[tuple[ArrayBlock, Integers]], stall_seed: int | None = None) -> list[Simulation]:
     """Simulate several blocks with one build, each with its frames of stored integers, shaped as its entry tensor."""
     return simulate_many([(block.design, {block.program.layers.entry: values}) for block, values in runs], stall_seed)
 
 
-def written_maps(block: Block, simulation: Simulation, frame: int) -> dict[str, Integers]:
+def written_maps(block: ArrayBlock, simulation: Simulation, frame: int) -> dict[str, Integers]:
     """Every layer's output of a frame of a watched block, from the order in which its words were written."""
     program, found = block.program, dict[str, Integers]()
     size = program.config.inputs
@@ -45,7 +45,7 @@ def written_maps(block: Block, simulation: Simulation, frame: int) -> dict[str, 
     return {t: values[:, :program.layers.maps[t].channels] for t, values in found.items()}
 
 
-def check_layers(graph: Graph, block: Block, simulation: Simulation, inputs: Mapping[str, Array]) -> None:
+def check_layers(graph: Graph, block: ArrayBlock, simulation: Simulation, inputs: Mapping[str, Array]) -> None:
     """Compare every layer's words of every frame with the reference on the whole graph's `inputs`.
 
     Raises MismatchError that names the first wrong layer in the order of the program, with pixel and channel.

@@ -27,14 +27,14 @@ from dovetail.hardware.arrays.jobs import (
     ARRAY,
     CONSTANT_BYTES,
     FACTOR_BYTES,
+    ArrayProgram,
     Job,
-    Program,
     constant_beats_per_word,
     factor_bytes,
     final_words,
     layer_bytes,
 )
-from dovetail.hardware.arrays.layers import Layer
+from dovetail.hardware.arrays.layers import ArrayLayer
 
 Octets = NDArray[np.uint8]
 NEVER = (1 << 31) - 1
@@ -78,7 +78,7 @@ def index_bits(count: int) -> int:
     return max(1, (count - 1).bit_length())
 
 
-def weight_image(program: Program, numbers: BlockNumbers) -> Octets:
+def weight_image(program: ArrayProgram, numbers: BlockNumbers) -> Octets:
     """The image, shaped (beats, bytes of a beat)."""
     once = {(job.layer, job.first): job for job in program.jobs[::-1]}
     return np.concatenate([_job_beats(program, numbers, job) for job in program.jobs if once[job.layer, job.first] is job])
@@ -89,7 +89,7 @@ def image_text(image: Octets) -> str:
     return "".join(f"{row[::-1].tobytes().hex()}\n" for row in image)
 
 
-def _job_beats(program: Program, numbers: BlockNumbers, job: Job) -> Octets:
+def _job_beats(program: ArrayProgram, numbers: BlockNumbers, job: Job) -> Octets:
     config, layer, own = program.config, program.layers.layers[job.layer], numbers.layers[job.layer]
     if own.planes is not None:
         rows, values = _plane_rows(program, layer, own.planes, job), _counted_constants(program, own, own.planes, job)
@@ -106,7 +106,7 @@ def _job_beats(program: Program, numbers: BlockNumbers, job: Job) -> Octets:
     return np.concatenate(beats)
 
 
-def _constants(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:
+def _constants(program: ArrayProgram, layer: ArrayLayer, own: LayerNumbers, job: Job) -> Octets:
     """Bias and multiplier of every filter, word after word."""
     config = program.config
     filters = range(job.first * config.inputs, min((job.first + job.words) * config.inputs, layer.writes.channels))
@@ -116,7 +116,7 @@ def _constants(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> O
     return pairs.astype("<u4").view(np.uint8).reshape(job.words, -1)
 
 
-def _counted_constants(program: Program, own: LayerNumbers, form: PlaneForm, job: Job) -> Octets:
+def _counted_constants(program: ArrayProgram, own: LayerNumbers, form: PlaneForm, job: Job) -> Octets:
     """Pass after pass and word after word: factors of every filter's pairs of planes, then thresholds, or bias and multiplier."""
     config = program.config
     lanes, start = job.words * config.inputs, job.first * config.inputs
@@ -147,13 +147,13 @@ def _beats(rows: Octets, port_bytes: int) -> Octets:
     return padded.reshape(-1, port_bytes)
 
 
-def _array_rows(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:
+def _array_rows(program: ArrayProgram, layer: ArrayLayer, own: LayerNumbers, job: Job) -> Octets:
     """Weights of a filter block as (kernel row, kernel column, input word) x (filter, channel)."""
     rows = _dense(program, layer, own.weights, job)
     return rows.reshape(len(rows), -1).astype(np.int8).view(np.uint8)
 
 
-def _plane_rows(program: Program, layer: Layer, form: PlaneForm, job: Job) -> Octets:
+def _plane_rows(program: ArrayProgram, layer: ArrayLayer, form: PlaneForm, job: Job) -> Octets:
     """Bits of weights as (group of planes, kernel row, kernel column, input word) x (filter, plane, channel)."""
     planes, dense = program.config.weight_planes, _dense(program, layer, form.weights, job)
     places = np.arange(job.turns * planes).reshape(job.turns, 1, 1, planes, 1)
@@ -161,7 +161,7 @@ def _plane_rows(program: Program, layer: Layer, form: PlaneForm, job: Job) -> Oc
     return np.packbits(known.astype(np.uint8).reshape(job.steps, -1), axis=1, bitorder="little")
 
 
-def _dense(program: Program, layer: Layer, weights: Ints, job: Job) -> Ints:
+def _dense(program: ArrayProgram, layer: ArrayLayer, weights: Ints, job: Job) -> Ints:
     """Weights of a filter block as (kernel row, kernel column, input word) x filter x channel, zeros between groups."""
     size = program.config.inputs
     high, wide = layer.window.kernel
@@ -177,7 +177,7 @@ def _dense(program: Program, layer: Layer, weights: Ints, job: Job) -> Ints:
     return ordered.reshape(high * wide * job.read_words, lanes, size)
 
 
-def _depthwise_rows(program: Program, layer: Layer, own: LayerNumbers, job: Job) -> Octets:
+def _depthwise_rows(program: ArrayProgram, layer: ArrayLayer, own: LayerNumbers, job: Job) -> Octets:
     """Weights of a word of channels as (phase) x (channel, tap)."""
     config = program.config
     taps = tap_order(config.kernel)

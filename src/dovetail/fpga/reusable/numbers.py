@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.arithmetic import lowest_terms
-from dovetail.hardware.arrays.jobs import Program
-from dovetail.hardware.arrays.layers import Layer
+from dovetail.hardware.arrays.jobs import ArrayProgram
+from dovetail.hardware.arrays.layers import ArrayLayer
 from dovetail.ir import Graph
 from dovetail.numerics.fixed import divide_half_even, integer_bounds
 from dovetail.numerics.requantize import requantizer, stored_scheme
@@ -136,7 +136,7 @@ class Raw:
     signed: bool
 
 
-def block_numbers(graph: Graph, program: Program) -> BlockNumbers:
+def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
     """The integers of a quantized graph's block; raises UnsupportedError where scales lie too far apart."""
     layers = program.layers.layers
     raw = [raw_layer(graph, layer) for layer in layers]
@@ -158,7 +158,7 @@ def block_numbers(graph: Graph, program: Program) -> BlockNumbers:
     return BlockNumbers(tuple(x for x in found if x is not None), (engines[0], engines[1]), add_shift)
 
 
-def raw_layer(graph: Graph, layer: Layer) -> Raw:
+def raw_layer(graph: Graph, layer: ArrayLayer) -> Raw:
     node = graph.node(layer.node)
     how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
     filters = layer.writes.channels
@@ -226,7 +226,7 @@ def _mean(raw: Raw, shift: int, drop: int) -> tuple[int, int] | None:
     return None
 
 
-def addition(graph: Graph, layer: Layer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
+def addition(graph: Graph, layer: ArrayLayer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
     """Of an addition: exponents of its convolution's factor and of the other operand's, shift, whether that is signed, bounds."""
     if layer.add is None:
         return None

@@ -31,7 +31,7 @@ from dovetail.fpga.rtl.expressions import (
     subtract,
 )
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.hardware.arrays.jobs import ADDED, BURST_BEATS, LOADED, Kind, Program, Transfer, fifo_depth
+from dovetail.hardware.arrays.jobs import ADDED, BURST_BEATS, LOADED, ArrayProgram, ArrayTransfer, TransferKind, fifo_depth
 from dovetail.hardware.arrays.stripes import beats_per_word, words_per_beat
 
 ADDRESS_BITS = 32
@@ -49,23 +49,23 @@ class Progress:
     ended: Signal
 
 
-def progress_of(module: Module, program: Program, counts: Sequence[Expr], ended: Signal) -> tuple[Progress, Signal]:
+def progress_of(module: Module, program: ArrayProgram, counts: Sequence[Expr], ended: Signal) -> tuple[Progress, Signal]:
     """Counters of a frame's transfers, and the net that tells of a load that arrived."""
     arrived = module.net("load_arrived")
     if not stores_of(program):
         module.assigns.append((arrived, ZERO))
         return Progress(counts, ZERO, ZERO, ended), arrived
     written = module.input("memory_written")
-    loads = signal("loads_count", 0, sum(t.kind is Kind.LOAD for t in program.transfers))
+    loads = signal("loads_count", 0, sum(t.kind is TransferKind.LOAD for t in program.transfers))
     bursts = signal("bursts_count", 0, sum(t.bursts for t in stores_of(program)))
     module.drive(loads, select(ended, ZERO, add(loads, arrived)), reset=0)
     module.drive(bursts, select(ended, ZERO, add(bursts, written)), reset=0)
     return Progress(counts, loads, bursts, ended), arrived
 
 
-def stores_of(program: Program) -> list[Transfer]:
+def stores_of(program: ArrayProgram) -> list[ArrayTransfer]:
     """Transfers that write."""
-    return [t for t in program.transfers if t.kind is Kind.STORE]
+    return [t for t in program.transfers if t.kind is TransferKind.STORE]
 
 
 def may_move(module: Module, name: str, fields: Mapping[str, Expr], now: Progress, taken: Expr) -> Expr:
@@ -76,7 +76,8 @@ def may_move(module: Module, name: str, fields: Mapping[str, Expr], now: Progres
     return all_of(negate(over), negate(now.ended), *(compare(">=", count, fields[key]) for count, key in known))
 
 
-def gates(transfers: Sequence[Transfer], waiting: Sequence[Kind], for_jobs: Sequence[Kind]) -> dict[str, list[int]]:
+def gates(transfers: Sequence[ArrayTransfer], waiting: Sequence[TransferKind], for_jobs: Sequence[TransferKind]) -> dict[str,
+                                                                                                                         list[int]]:
     """Columns of a table of transfers that `may_move` looks at: which kinds wait at all, and which of them for jobs."""
     waits = [t.kind in waiting for t in transfers]
     last = max((i for i, mine in enumerate(waits) if mine), default=-1)
@@ -86,7 +87,8 @@ def gates(transfers: Sequence[Transfer], waiting: Sequence[Kind], for_jobs: Sequ
             "waits": [int(mine) for mine in waits]}
 
 
-def request_transfers(module: Module, program: Program, take: Signal, now: Progress) -> tuple[Signal, Signal, Module, Module]:
+def request_transfers(module: Module, program: ArrayProgram, take: Signal, now: Progress) -> tuple[Signal, Signal, Module,
+                                                                                                   Module]:
     """Ask for everything that is read and announce everything that is written, in order.
 
     Returns whether a beat that was read waits, the beat, the FIFO it waits in and that of the table's entries.
@@ -95,7 +97,8 @@ def request_transfers(module: Module, program: Program, take: Signal, now: Progr
     width, depth = config.port_bytes * 8, fifo_depth(config)
     runs = _runs(program.transfers)
     table = {"address": [t.address for t in runs], "beats": [t.beats for t in runs],
-             "write": [int(t.kind is Kind.STORE) for t in runs], **gates(runs, (Kind.LOAD, Kind.STORE), (Kind.STORE,))}
+             "write": [int(t.kind is TransferKind.STORE) for t in runs],
+             **gates(runs, (TransferKind.LOAD, TransferKind.STORE), (TransferKind.STORE,))}
     begins = module.net("request_begins")
     entries = read_entries(module, "request", table, begins)
     head, active = entries.fields, signal("request_active")
@@ -130,20 +133,21 @@ def request_transfers(module: Module, program: Program, take: Signal, now: Progr
     return valid, beat, fifo, entries.fifo
 
 
-def _runs(transfers: Sequence[Transfer]) -> list[Transfer]:
+def _runs(transfers: Sequence[ArrayTransfer]) -> list[ArrayTransfer]:
     """Transfers as they are asked for: weights that lie behind each other together."""
-    found: list[Transfer] = []
+    found: list[ArrayTransfer] = []
     for transfer in transfers:
         last = found[-1] if found else None
-        if (last is not None and transfer.kind is last.kind is Kind.WEIGHTS and last.address + last.beats == transfer.address):
-            found[-1] = Transfer(Kind.WEIGHTS, last.address, last.beats + transfer.beats)
+        if last is not None and transfer.kind is last.kind is TransferKind.WEIGHTS \
+                and last.address + last.beats == transfer.address:
+            found[-1] = ArrayTransfer(TransferKind.WEIGHTS, last.address, last.beats + transfer.beats)
         else:
             found.append(transfer)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
+class ArrivingWord:
     """A word of a map on its way into a bank of stripes."""
 
     writes: Mapping[int, Expr]
@@ -152,8 +156,8 @@ class Arriving:
     word: Signal
 
 
-def place_rows(module: Module, program: Program, fields: Mapping[str, Expr], opens: Expr, step: Expr,
-               beat: Signal) -> tuple[Arriving, Expr, Expr]:
+def place_rows(module: Module, program: ArrayProgram, fields: Mapping[str, Expr], opens: Expr, step: Expr,
+               beat: Signal) -> tuple[ArrivingWord, Expr, Expr]:
     """Words out of beats; `step` says that a beat of rows is there. Returns words, when the beat is done, and when all are."""
     config = program.config
     per_word, per_beat, size = beats_per_word(config), words_per_beat(config), config.word_bits
@@ -182,7 +186,7 @@ def place_rows(module: Module, program: Program, fields: Mapping[str, Expr], ope
     module.drive(at, select(opens, fields["base"], add(at, ONE)), any_of(opens, writes))
     banks = [b for b in (LOADED, ADDED) if program.depths[b]]
     when = {b: module.register(f"load_writes_{b}", all_of(writes, _is(fields["bank"], b)), reset=0) for b in banks}
-    return (Arriving(when, module.register("load_address", at), module.register("load_value", word)), takes,
+    return (ArrivingWord(when, module.register("load_address", at), module.register("load_value", word)), takes,
             module.wire("load_ends", all_of(writes, row_word_last, row_last)))
 
 
@@ -192,12 +196,12 @@ def _is(value: Expr, wanted: int) -> Expr:
     return compare("==", value, const(wanted))
 
 
-def leave_rows(module: Module, program: Program, now: Progress, read: Signal) -> tuple[Signal, tuple[Module, Module]]:
+def leave_rows(module: Module, program: ArrayProgram, now: Progress, read: Signal) -> tuple[Signal, tuple[Module, Module]]:
     """Send stripes out of their bank as beats, in the order of their transfers; returns where it is read, and modules."""
     config, width = program.config, program.config.port_bytes * 8
     stores = stores_of(program)
     table = {"base": [t.base for t in stores], "row_most": [t.rows - 1 for t in stores],
-             "word_most": [t.row_words - 1 for t in stores], **gates(stores, (Kind.STORE,), (Kind.STORE,))}
+             "word_most": [t.row_words - 1 for t in stores], **gates(stores, (TransferKind.STORE,), (TransferKind.STORE,))}
     begins = module.net("store_begins")
     entries = read_entries(module, "store", table, begins)
     head, active, spare = entries.fields, signal("leaving_active"), signal("leaving_spare", 0, LEAVING_BEATS)
@@ -232,7 +236,7 @@ def leave_rows(module: Module, program: Program, now: Progress, read: Signal) ->
     return at, (entries.fifo, fifo)
 
 
-def _pieces(module: Module, program: Program, issues: Signal) -> tuple[Expr, Signal | None, Expr | None]:
+def _pieces(module: Module, program: ArrayProgram, issues: Signal) -> tuple[Expr, Signal | None, Expr | None]:
     """When a word is done, the number of a beat in its word or of a word in its beat, and whether that word ends its beat."""
     per_word, per_beat = beats_per_word(program.config), words_per_beat(program.config)
     if per_word > 1:

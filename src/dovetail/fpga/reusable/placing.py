@@ -19,7 +19,7 @@ from dovetail.fpga.reusable.lanes import (
     largest_module,
     paired_lanes_module,
 )
-from dovetail.fpga.reusable.storage import Filled
+from dovetail.fpga.reusable.storage import WideMemory
 from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_of, bits, pack, select
 from dovetail.fpga.rtl.modules import Instance, Module
 
@@ -37,7 +37,7 @@ class Operands:
     lanes: int
     products: int
     x: tuple[Signal, ...]
-    weights: Filled
+    weights: WideMemory
     starts: Expr
     works: Expr
     stage: int
@@ -56,7 +56,7 @@ class Operands:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedSums:
     """Sums of an engine's lanes, and their stage."""
 
     sums: tuple[Signal, ...]
@@ -64,7 +64,7 @@ class Placed:
     sum_bits: int
 
 
-def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Range) -> tuple[Placed, list[Module]]:
+def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Range) -> tuple[PlacedSums, list[Module]]:
     """Lanes of an engine's own."""
     name = f"{module.name}_{operands.name}_lanes"
     if operands.compares:
@@ -91,7 +91,7 @@ def place_apart(module: Module, pipeline: Pipeline, operands: Operands, sums: Ra
         w = operands.weights.slice(module, f"{operands.name}_w_{number}", number * size, size)
         placed += _instance(module, lanes, f"{operands.name}_lanes_{number}", f"{operands.name}_sum", first, x, w, starts, works,
                             largest)
-    return Placed(tuple(placed), stage + 1, lanes.sum_bits), modules
+    return PlacedSums(tuple(placed), stage + 1, lanes.sum_bits), modules
 
 
 def _kinds_of(name: str, operands: Operands, sums: Range) -> tuple[Lanes, list[Module], list[Lanes]]:
@@ -106,7 +106,7 @@ def _kinds_of(name: str, operands: Operands, sums: Range) -> tuple[Lanes, list[M
 
 
 def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwise: Operands,
-                   sums: Range) -> tuple[Placed, Placed, list[Module]]:
+                   sums: Range) -> tuple[PlacedSums, PlacedSums, list[Module]]:
     """One set of lanes: the first ones, as many as a word has channels, take the depthwise array's operands while it works."""
     count, products = depthwise.lanes, array.products
     some = depthwise.largest.hi > 0
@@ -141,8 +141,8 @@ def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwis
             w_late = module.register(f"array_w_{first}_held", array.weights.slice(module, f"array_w_{first}", first * size,
                                                                                    lanes.count * size))
             parts += _instance(module, lanes, f"array_lanes_{number}", "array_sum", first, x_late, w_late, starts[0], works[0])
-    return (Placed(tuple(parts), stages["array"] + 1, mixed.sum_bits),
-            Placed(tuple(found), stages["depthwise"] + 1, mixed.sum_bits), modules)
+    return (PlacedSums(tuple(parts), stages["array"] + 1, mixed.sum_bits),
+            PlacedSums(tuple(found), stages["depthwise"] + 1, mixed.sum_bits), modules)
 
 
 def _widened(x: Signal, products: int) -> Expr:

@@ -29,14 +29,14 @@ from dovetail.fpga.reusable.numbers import (
     raw_layer,
     scaled_layers,
 )
-from dovetail.hardware.arrays.jobs import ARRAY, FACTOR_BYTES, Program
-from dovetail.hardware.arrays.layers import Config, Layer
+from dovetail.hardware.arrays.jobs import ARRAY, FACTOR_BYTES, ArrayProgram
+from dovetail.hardware.arrays.layers import ArrayLayer, Config
 from dovetail.ir import Coded, Graph
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import requantizer, stored_scheme
 
 
-def counted_numbers(graph: Graph, program: Program) -> BlockNumbers:
+def counted_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
     """The integers of a quantized graph's block on an array that counts bits; UnsupportedError where they do not fit."""
     layers, config = program.layers.layers, program.config
     engine_of = {job.layer: job.engine for job in program.jobs}
@@ -72,7 +72,7 @@ def _end(graph: Graph, tensor: str) -> tuple[int, bool]:
     return scheme.bits, scheme.signed
 
 
-def plane_form(graph: Graph, layer: Layer, config: Config) -> PlaneForm:
+def plane_form(graph: Graph, layer: ArrayLayer, config: Config) -> PlaneForm:
     """A layer as a sum over planes."""
     node = graph.node(layer.node)
     op, params = node.op, [c.array.astype(np.int64) for c in graph.params(node)[:3]]
@@ -109,7 +109,7 @@ def _powers(bits: int, signed: bool) -> Ints:
     return found
 
 
-def _rounded_layer(graph: Graph, layer: Layer) -> Raw:
+def _rounded_layer(graph: Graph, layer: ArrayLayer) -> Raw:
     """Bias and scales of a layer whose sum is rounded."""
     node = graph.node(layer.node)
     how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
@@ -140,7 +140,7 @@ def _rounding(layers: Sequence[LayerNumbers], shifts: Sequence[int]) -> EngineNu
                          (scaled[0], scaled[1]))
 
 
-def _counts(program: Program, forms: Sequence[PlaneForm], rounding: EngineNumbers | None) -> CountNumbers:
+def _counts(program: ArrayProgram, forms: Sequence[PlaneForm], rounding: EngineNumbers | None) -> CountNumbers:
     most = max(job.pass_steps for job in program.jobs if job.engine == ARRAY) * program.config.inputs
     reach = max(int(form.reach().max()) for form in forms)
     factors = min(int(f.factors.min()) for f in forms), max(int(f.factors.max()) for f in forms)

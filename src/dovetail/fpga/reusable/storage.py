@@ -46,7 +46,7 @@ def _of(accesses: Sequence[Access], values: Sequence[Expr]) -> Expr:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class WideMemory:
     """A memory of wide words, filled beat by beat: what is read, two clocks after its address, in pieces of a beat."""
 
     pieces: tuple[Signal, ...]
@@ -74,7 +74,7 @@ class Beat:
 
 
 def filled_memory(module: Module, name: str, width: int, depth: int, beat: Beat, address: Expr,
-                  first: int | None = None) -> Filled:
+                  first: int | None = None) -> WideMemory:
     """Words of `width` bits in pieces of a beat: of all that arrive for a word, or from number `first` of them on."""
     size = beat.value.width
     count = -(-width // size)
@@ -87,11 +87,11 @@ def filled_memory(module: Module, name: str, width: int, depth: int, beat: Beat,
         module.memories.append(Memory(f"{name}_{k}", size, depth, module.wire(f"{name}_{k}_fills", all_of(beat.when, own)),
                                       _cut(beat.address, depth), beat.value, address, read, block))
         pieces.append(module.register(f"{name}_{k}_held", read))
-    return Filled(tuple(pieces))
+    return WideMemory(tuple(pieces))
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class AddressWalk:
     """Addresses of a job's words in the order in which they are written (or read again for an addition)."""
 
     address: Signal
@@ -102,7 +102,7 @@ class Walk:
 
 
 def walk(module: Module, name: str, table: Table, token: Expr, address_bits: int, parity: Expr = ZERO,
-         frame_words: int = 0) -> Walk:
+         frame_words: int = 0) -> AddressWalk:
     """One address per `token`; the table has base, word_most, pixel_most, jump and whatever else a job's words need.
 
     Where it has `from_input`, those jobs' addresses follow the half of the input buffer that `parity` names.
@@ -118,4 +118,4 @@ def walk(module: Module, name: str, table: Table, token: Expr, address_bits: int
     extra = select(all_of(fields.get("from_input", ZERO), parity), const(frame_words), ZERO)
     address = module.wire(f"{name}_address", select(first, add(fields["base"], extra), running), (0, (1 << address_bits) - 1))
     module.drive(running, add(address, select(word_last, fields["jump"], ONE)), token)
-    return Walk(address, fields, last, entries)
+    return AddressWalk(address, fields, last, entries)

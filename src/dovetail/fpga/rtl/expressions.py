@@ -49,7 +49,7 @@ class Const(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(Expr):
+class Addition(Expr):
     """`left + right`, or `left - right` when `minus`."""
 
     left: Expr
@@ -58,7 +58,7 @@ class Sum(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Product(Expr):
+class Multiplication(Expr):
     """`left * right`."""
 
     left: Expr
@@ -66,7 +66,7 @@ class Product(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Expr):
+class TableEntry(Expr):
     """The entry of a module's table that the bits of a signal point to."""
 
     table: str
@@ -115,7 +115,7 @@ class Compare(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Expr):
+class Mux(Expr):
     """`then` where the bit `condition` is set, else `otherwise`."""
 
     condition: Expr
@@ -186,16 +186,16 @@ def choose(index: Expr, options: Sequence[Expr]) -> Expr:
 
 
 def add(left: Expr, right: Expr) -> Expr:
-    return Sum(left.lo + right.lo, left.hi + right.hi, left, right, False)
+    return Addition(left.lo + right.lo, left.hi + right.hi, left, right, False)
 
 
 def subtract(left: Expr, right: Expr) -> Expr:
-    return Sum(left.lo - right.hi, left.hi - right.lo, left, right, True)
+    return Addition(left.lo - right.hi, left.hi - right.lo, left, right, True)
 
 
 def multiply(left: Expr, right: Expr) -> Expr:
     corners = [a * b for a in (left.lo, left.hi) for b in (right.lo, right.hi)]
-    return Product(min(corners), max(corners), left, right)
+    return Multiplication(min(corners), max(corners), left, right)
 
 
 def shift_left(value: Expr, amount: int) -> Expr:
@@ -237,7 +237,7 @@ def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
         return then
     if condition == ZERO:
         return otherwise
-    return Select(min(then.lo, otherwise.lo), max(then.hi, otherwise.hi), condition, then, otherwise)
+    return Mux(min(then.lo, otherwise.lo), max(then.hi, otherwise.hi), condition, then, otherwise)
 
 
 def all_of(*terms: Expr) -> Expr:

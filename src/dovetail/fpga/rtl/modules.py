@@ -51,7 +51,7 @@ class Rom:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ConstantTable:
     """Constants by the bits of an index: (bits, value) pairs; other indices never occur."""
 
     name: str
@@ -90,7 +90,7 @@ class Module:
     registers: list[Register] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
     roms: list[Rom] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[ConstantTable] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     simulation_only: tuple[str, ...] = ()
     """Verilog lines only a simulator sees."""

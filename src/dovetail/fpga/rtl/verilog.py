@@ -10,26 +10,26 @@ from collections.abc import Iterable
 
 from dovetail.fpga.rtl.expressions import (
     ONE,
+    Addition,
     AnyBit,
     Bits,
     Compare,
     Const,
-    Entry,
     Expr,
     Logic,
+    Multiplication,
+    Mux,
     Not,
     Overlay,
     Pack,
     Parity,
-    Product,
-    Select,
     ShiftLeft,
     ShiftRight,
     Signal,
-    Sum,
+    TableEntry,
     bit_width,
 )
-from dovetail.fpga.rtl.modules import Memory, Module, Register, Rom, Table
+from dovetail.fpga.rtl.modules import ConstantTable, Memory, Module, Register, Rom
 
 
 def literal(value: int, width: int) -> str:
@@ -81,16 +81,16 @@ def fit(expr: Expr, width: int) -> str:
             if isinstance(expr.value, Signal | Bits | ShiftRight) and text.startswith("{"):
                 text = text[1:-1]  # one concatenation instead of two
             return f"{{{text}, {expr.amount}'d0}}"
-        case Sum():
+        case Addition():
             return f"{operand(expr.left, width)} {'-' if expr.minus else '+'} {operand(expr.right, width)}"
-        case Product():
+        case Multiplication():
             sides = (fit(expr.left, width), fit(expr.right, width))
             signed = expr.left.signed or expr.right.signed  # says no more than the extension does, but tools build less
             return " * ".join(f"$signed({s})" if signed else s for s in sides)
-        case Entry():
+        case TableEntry():
             assert width == expr.width, "a table's entry must be named before it is extended"
             return f"{expr.table}({expr.index.name})"
-        case Select():
+        case Mux():
             return f"{operand(expr.condition, 1)} ? {operand(expr.then, width)} : {operand(expr.otherwise, width)}"
         case Pack():
             above = width - sum(bits for _, bits in expr.fields)
@@ -108,7 +108,8 @@ def fit(expr: Expr, width: int) -> str:
 def operand(expr: Expr, width: int) -> str:
     """An expression inside another one: in parentheses where it is compound."""
     text = fit(expr, width)
-    compound = isinstance(expr, Sum | Product | Select | Overlay | Compare | Logic | AnyBit | Parity) and not text.startswith("{")
+    compound = isinstance(expr, Addition | Multiplication | Mux | Overlay | Compare | Logic | AnyBit | Parity) \
+        and not text.startswith("{")
     return f"({text})" if compound else text
 
 
@@ -208,7 +209,7 @@ TABLE_LINE_BITS = 3
 """Lower bits of an index whose entries stand on one line."""
 
 
-def table(t: Table) -> list[str]:
+def table(t: ConstantTable) -> list[str]:
     """A function of the index as a tree of choices, upper bits first.
 
     Not as a case: tools make a memory of it, which costs more than these choices do, or fail at it (Yosys 0.23).

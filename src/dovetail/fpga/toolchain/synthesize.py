@@ -46,7 +46,7 @@ LAST_CYCLONE10GX = (0, 41)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SynthesizedPart:
     """What was synthesized on its own: how often it is in the design, and the resources of one of them without their boxes."""
 
     module: str
@@ -68,7 +68,7 @@ class Synthesis:
     wall_s: float
     cached: bool
     """Whether every part came from the cache."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SynthesizedPart, ...] = ()
 
 
 def synthesize(
@@ -98,7 +98,7 @@ def synthesize(
     cells: Counter[str] = Counter()
     for name, times in instances.items():
         cells.update({cell: times * number for cell, number in own[name].items()})
-    parts = tuple(Part(name, times, RESOURCES[family](own[name])) for name, times in instances.items())
+    parts = tuple(SynthesizedPart(name, times, RESOURCES[family](own[name])) for name, times in instances.items())
     notes = [f"{tool.version}, cells after technology mapping, before place and route"]
     if len(units) > 1:
         notes.append(f"sum over {len(units)} parts synthesized out of context")

@@ -77,7 +77,7 @@ void BundleHandle::trace(VerilatedFstC* file) { model_->trace(file, 99); }
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BuildTarget:
     """What is built: files of the bundle, the C++ that drives it, the name of the result, and whether it can draw waveforms.
 
     A harness knows a bundle by bundle_handle.h alone, so it is compiled once for all bundles. C++ among the files is compiled
@@ -115,7 +115,7 @@ def build(designs: Sequence[Design], cycles: float = inf) -> Path:
     The folder must be the working directory of the program. `cycles` says how long a design is about to be simulated.
     """
     harness = Path(__file__).with_name("harness.cpp")
-    return build_target(Target(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES))
+    return build_target(BuildTarget(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES))
 
 
 def cycles_of(design: Design, frames: int) -> int:
@@ -124,7 +124,7 @@ def cycles_of(design: Design, frames: int) -> int:
     return design.latency_cycles + frames * max(design.interval_cycles, beats)
 
 
-def build_target(target: Target) -> Path:
+def build_target(target: BuildTarget) -> Path:
     """Folder with a target's result beside the files it was made from; cached by content.
 
     Where an optimised result is there already, it serves a quick target too.
@@ -153,7 +153,7 @@ def build_target(target: Target) -> Path:
     return cached("simulate", key, make)[0]
 
 
-def _verilate(verilator: Tool, folder: Path, target: Target) -> None:
+def _verilate(verilator: Tool, folder: Path, target: BuildTarget) -> None:
     sources = [name for name in target.files if is_verilog(name)]
     run_tool(
         Command(
@@ -168,7 +168,7 @@ def _verilate(verilator: Tool, folder: Path, target: Target) -> None:
     )
 
 
-def _compile(verilator: Tool, compiler: Tool, folder: Path, target: Target) -> None:
+def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget) -> None:
     """Compile what Verilator wrote, two files at a time, and link it with the harness and the run-time library.
 
     Verilator's own makefile is not used: the one in the Python package names the compiler of the machine it was built on.
@@ -266,7 +266,7 @@ def _common_header(verilator: Tool, compiler: Tool, options: Sequence[str]) -> t
     return ("-include", str(cached("verilator-header", key, make, keep=8)[0] / "common.h"))
 
 
-def _runtime_library(verilator: Tool, compiler: Tool, names: Sequence[str], target: Target) -> Path:
+def _runtime_library(verilator: Tool, compiler: Tool, names: Sequence[str], target: BuildTarget) -> Path:
     """Verilator's run-time library as object files: compiled once per tool version, it is half of a small build."""
     include = verilator.root / "include"
     options = (*target.compile_options, "-O1", *_include_options(verilator))
@@ -283,14 +283,14 @@ def _runtime_library(verilator: Tool, compiler: Tool, names: Sequence[str], targ
     return cached("verilator-runtime", key, make)[0]
 
 
-def _harness_files(target: Target) -> dict[str, str]:
+def _harness_files(target: BuildTarget) -> dict[str, str]:
     """The harness and the headers, by name."""
     here = Path(__file__).parent
     harness = {} if target.harness is None else {HARNESS: target.harness.read_text(encoding="utf-8")}
     return {**{name: (here / name).read_text(encoding="utf-8") for name in HEADERS}, **harness}
 
 
-def _harness(verilator: Tool, compiler: Tool, target: Target) -> list[Path]:
+def _harness(verilator: Tool, compiler: Tool, target: BuildTarget) -> list[Path]:
     """Folder of the compiled harness, none where the bundle drives itself."""
     if target.harness is None:
         return []

@@ -132,7 +132,7 @@ class Digits:
         if len(missing):
             self._count(start + missing)
 
-    def _count(self, rows: Ints, lengths: bool = False) -> Counted:
+    def _count(self, rows: Ints, lengths: bool = False) -> DigitCounts:
         whole = len(rows) == len(self.weights)
         factors = None if self._factors is None else self._factors[rows]
         found = _counted(self.weights if whole else self.weights[rows], factors, lengths, whole)
@@ -172,7 +172,7 @@ class Digits:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class DigitCounts:
     """Digits of some filters and of their channels, magnitudes, and the mean bit length of weights that are not zero.
 
     There are no channels, and lengths are 0, where nobody asked for them.
@@ -211,7 +211,7 @@ def reciprocal(divisor: int, limit: int) -> tuple[int, int]:
 
 
 def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None = None, lengths: bool = True,
-             by_channel: bool = True) -> Counted:
+             by_channel: bool = True) -> DigitCounts:
     """Digits of filters, block by block, each small enough to stay in the cache; `factors` where they are known."""
     count, channels, taps = weights.shape
     per_filter, magnitudes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -232,7 +232,7 @@ def _counted(weights: NDArray[np.generic], factors: NDArray[np.float32] | None =
                 filled |= filled >> shift
             length += int(np.bitwise_count(filled).sum(dtype=np.int64))
             used += int(np.count_nonzero(m))
-    return Counted(per_filter, per_weight.reshape(-1, taps).sum(axis=1), magnitudes, length / max(1, used))
+    return DigitCounts(per_filter, per_weight.reshape(-1, taps).sum(axis=1), magnitudes, length / max(1, used))
 
 
 def _sizes(block: NDArray[np.generic], factors: NDArray[np.float32] | None) -> NDArray[np.unsignedinteger]:

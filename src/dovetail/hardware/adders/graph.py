@@ -44,7 +44,7 @@ class Adder:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class ShiftedTerm:
     """`±(node << shift)`."""
 
     node: int
@@ -58,7 +58,7 @@ class AdderGraph:
 
     inputs: int
     adders: tuple[Adder, ...]
-    outputs: tuple[Term | None, ...]
+    outputs: tuple[ShiftedTerm | None, ...]
 
     @property
     def count(self) -> int:
@@ -120,7 +120,7 @@ def _digit_bits(magnitudes: NDArray[np.integer]) -> NDArray[np.integer]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AdderStep:
     """One multiple from two others: constant = (left << left_shift) ± (right << right_shift)."""
 
     constant: int
@@ -137,26 +137,26 @@ SHARED = 128
 REACH = 9
 """Shifts searched for constants below `SHARED`."""
 
-FIRST_LEVEL = {c: Step(c, 1, shift, 1, 0, minus)
+FIRST_LEVEL = {c: AdderStep(c, 1, shift, 1, 0, minus)
                for shift in range(REACH, 0, -1) for c, minus in (((1 << shift) - 1, True), ((1 << shift) + 1, False))
                if 1 < c < 2 * SHARED}
 
 
 @cache
-def combine(constant: int, left: int, right: int) -> Step | None:
+def combine(constant: int, left: int, right: int) -> AdderStep | None:
     """The constant as one addition of shifted `left` and `right`, odd operands, if there is one."""
     for shift in range(REACH):
         for a, sa, b, sb in ((left, shift, right, 0), (left, 0, right, shift)):
             if (a << sa) + (b << sb) == constant:
-                return Step(constant, a, sa, b, sb, False)
+                return AdderStep(constant, a, sa, b, sb, False)
             if (a << sa) - (b << sb) == constant:
-                return Step(constant, a, sa, b, sb, True)
+                return AdderStep(constant, a, sa, b, sb, True)
             if (b << sb) - (a << sa) == constant:
-                return Step(constant, b, sb, a, sa, True)
+                return AdderStep(constant, b, sb, a, sa, True)
     return None
 
 
-def second_level(constant: int, base: Iterable[int]) -> Step | None:
+def second_level(constant: int, base: Iterable[int]) -> AdderStep | None:
     """The constant from two members of `base`."""
     members = sorted(base)
     for index, left in enumerate(members):
@@ -167,11 +167,11 @@ def second_level(constant: int, base: Iterable[int]) -> Step | None:
 
 
 @cache
-def multiples(constants: frozenset[int]) -> tuple[Step, ...]:
+def multiples(constants: frozenset[int]) -> tuple[AdderStep, ...]:
     """Steps that build all odd positive constants below `SHARED` in at most two levels, sharing what they can."""
     wanted = sorted(c for c in constants if c != 1)
     base = {1, *(c for c in wanted if c in FIRST_LEVEL)}
-    last: list[Step] = []
+    last: list[AdderStep] = []
     # Constants reachable from what exists come first, so helpers are added only for the rest.
     hard = [c for c in wanted if c not in base and second_level(c, base) is None]
     for constant in hard:
@@ -198,7 +198,7 @@ class Builder:
         self.adders: list[Adder] = []
         self.known: dict[tuple[int, int, int, int, bool], int] = {}
 
-    def add(self, a: Term, b: Term) -> Term:
+    def add(self, a: ShiftedTerm, b: ShiftedTerm) -> ShiftedTerm:
         """The sum of two terms, with the common shift and a common sign drawn out of the adder."""
         shift = min(a.shift, b.shift)
         if (a.negative and not b.negative) or (a.negative == b.negative and (b.node, b.shift) < (a.node, a.shift)):
@@ -207,7 +207,7 @@ class Builder:
         if key not in self.known:
             self.known[key] = self.inputs + len(self.adders)
             self.append(*key)
-        return Term(self.known[key], shift, a.negative and b.negative)
+        return ShiftedTerm(self.known[key], shift, a.negative and b.negative)
 
     def append(self, left: int, left_shift: int, right: int, right_shift: int, minus: bool) -> None:
         total = {c: v << left_shift for c, v in self.coefficients[left].items()}
@@ -224,11 +224,11 @@ class Builder:
         self.stages.append(stage)
         self.coefficients.append(total)
 
-    def width(self, term: Term) -> int:
+    def width(self, term: ShiftedTerm) -> int:
         lo, hi = self.ranges[term.node]
         return (max(hi, -lo - 1) << term.shift).bit_length()
 
-    def tree(self, terms: list[Term]) -> Term | None:
+    def tree(self, terms: list[ShiftedTerm]) -> ShiftedTerm | None:
         """Sum of terms, level by level; what is ready is paired, narrow operands first."""
         if not terms:
             return None
@@ -241,18 +241,18 @@ class Builder:
             stage += 1
         return terms[0]
 
-    def multiply(self, column: int, constants: Iterable[int]) -> dict[int, list[Term]]:
+    def multiply(self, column: int, constants: Iterable[int]) -> dict[int, list[ShiftedTerm]]:
         """Terms whose sum is column * constant, for every odd positive constant."""
         small = frozenset(c for c in constants if c < SHARED)
-        made = {1: Term(column, 0, False)}
+        made = {1: ShiftedTerm(column, 0, False)}
         for step in multiples(small):
             left, right = made[step.left], made[step.right]
-            made[step.constant] = self.add(Term(left.node, step.left_shift, False),
-                                           Term(right.node, step.right_shift, step.minus))
+            made[step.constant] = self.add(ShiftedTerm(left.node, step.left_shift, False),
+                                           ShiftedTerm(right.node, step.right_shift, step.minus))
         terms = {c: [made[c]] for c in small}
         for c in constants:
             if c not in small:
-                terms[c] = [Term(column, shift, digit < 0) for digit, shift in signed_digits(c)]
+                terms[c] = [ShiftedTerm(column, shift, digit < 0) for digit, shift in signed_digits(c)]
         return terms
 
 
@@ -261,15 +261,16 @@ def build(matrix: IntMatrix, ranges: Sequence[tuple[int, int]]) -> AdderGraph:
     rows, columns = matrix.shape
     assert len(ranges) == columns
     builder = Builder(ranges)
-    terms: list[list[Term]] = [[] for _ in range(rows)]
+    terms: list[list[ShiftedTerm]] = [[] for _ in range(rows)]
     for column in range(columns):
         used = [(row, int(matrix[row, column])) for row in np.flatnonzero(matrix[:, column])]
         odd = {abs(w) >> trailing_zeros(abs(w)) for _, w in used}
         products = builder.multiply(column, sorted(odd))
         for row, weight in used:
             zeros = trailing_zeros(abs(weight))
-            terms[row] += [Term(t.node, t.shift + zeros, t.negative != (weight < 0)) for t in products[abs(weight) >> zeros]]
-    same: dict[tuple[Term, ...], Term | None] = {}
+            terms[row] += [ShiftedTerm(t.node, t.shift + zeros,
+                                       t.negative != (weight < 0)) for t in products[abs(weight) >> zeros]]
+    same: dict[tuple[ShiftedTerm, ...], ShiftedTerm | None] = {}
     outputs = []
     for row_terms in terms:
         key = tuple(row_terms)

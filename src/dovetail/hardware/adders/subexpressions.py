@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from dovetail.hardware.adders.digit_forms import ORIGIN, STRIDE, STRIDE_BITS, Row, digit_rows, row_keys
-from dovetail.hardware.adders.graph import AdderGraph, Builder, IntMatrix, Term, build, digit_counts, trailing_zeros
+from dovetail.hardware.adders.graph import AdderGraph, Builder, IntMatrix, ShiftedTerm, build, digit_counts, trailing_zeros
 from dovetail.processes import end_with_parent, worker_pool
 
 SPAN_BITS = 24
@@ -38,7 +38,7 @@ PARALLEL_PAIRS = 1_500_000
 """Blocks are searched in several processes from so many pairs on (about five seconds of work)."""
 
 
-class Search:
+class TermPairs:
     """Filters as sets of terms, and how often each pair of terms occurs in them."""
 
     def __init__(self, builder: Builder, rows: list[Row], order: int = 0) -> None:
@@ -87,7 +87,7 @@ class Search:
             found = self.occurrences(first, second, shift, differ)
             if len(found) < 2:  # overlapping occurrences were counted twice
                 continue
-            made = self.builder.add(Term(first, max(0, -shift), False), Term(second, max(0, shift), bool(differ)))
+            made = self.builder.add(ShiftedTerm(first, max(0, -shift), False), ShiftedTerm(second, max(0, shift), bool(differ)))
             self.replace(made, found)
 
     def occurrences(self, first: int, second: int, shift: int, differ: int) -> list[tuple[int, int, int]]:
@@ -103,7 +103,7 @@ class Search:
                     used |= {a, b}
         return found
 
-    def replace(self, made: Term, found: list[tuple[int, int, int]]) -> None:
+    def replace(self, made: ShiftedTerm, found: list[tuple[int, int, int]]) -> None:
         """One adder for all occurrences."""
         readers = self.readers.setdefault(made.node, set())
         for index, a, b in found:
@@ -149,19 +149,20 @@ def column_blocks(matrix: IntMatrix) -> list[range]:
     return [range(start, min(columns, start + size)) for start in range(0, columns, size)]
 
 
-def search_block(matrix: IntMatrix) -> tuple[list[tuple[Term, Term]], list[list[Term]]]:
+def search_block(matrix: IntMatrix) -> tuple[list[tuple[ShiftedTerm, ShiftedTerm]], list[list[ShiftedTerm]]]:
     """The sums one block of columns shares, in order, and each filter's terms over its columns and these sums."""
     rows = digit_rows(matrix)
-    searches = [Search(Builder([(-1, 1)] * matrix.shape[1]), [dict(r) for r in rows], order)
+    searches = [TermPairs(Builder([(-1, 1)] * matrix.shape[1]), [dict(r) for r in rows], order)
                 for order in range(ORDERS if sum(len(r) ** 2 for r in rows) < CHEAP_SQUARES else 1)]
     for search in searches:
         search.run()
     best = min(searches, key=lambda s: len(s.builder.adders) + sum(map(len, s.rows)))
-    sums = [(Term(a.left, a.left_shift, False), Term(a.right, a.right_shift, a.minus)) for a in best.builder.adders]
-    return sums, [[Term(t >> STRIDE_BITS, t % STRIDE - ORIGIN, bool(s)) for t, s in sorted(r.items())] for r in best.rows]
+    sums = [(ShiftedTerm(a.left, a.left_shift, False), ShiftedTerm(a.right, a.right_shift, a.minus)) for a in best.builder.adders]
+    return sums, [[ShiftedTerm(t >> STRIDE_BITS, t % STRIDE - ORIGIN, bool(s)) for t, s in sorted(r.items())] for r in best.rows]
 
 
-def _searched(matrix: IntMatrix, blocks: list[range]) -> Iterable[tuple[list[tuple[Term, Term]], list[list[Term]]]]:
+def _searched(matrix: IntMatrix,
+              blocks: list[range]) -> Iterable[tuple[list[tuple[ShiftedTerm, ShiftedTerm]], list[list[ShiftedTerm]]]]:
     """Every block's result, in order; in several processes where there is much to do."""
     parts = [np.ascontiguousarray(matrix[:, block.start:block.stop]) for block in blocks]
     workers = min(len(parts), os.cpu_count() or 1)
@@ -186,28 +187,29 @@ def _minimized(weights: bytes, rows: int, columns: int, ranges: tuple[tuple[int,
     normal, shifts, signs = _normal(matrix)
     distinct, position = np.unique(normal, axis=0, return_inverse=True)
     builder = Builder(ranges)
-    terms: list[list[Term]] = [[] for _ in distinct]
+    terms: list[list[ShiftedTerm]] = [[] for _ in distinct]
     blocks = column_blocks(distinct)
     for block, (sums, found) in zip(blocks, _searched(distinct, blocks), strict=True):
-        made = [Term(c, 0, False) for c in block]
+        made = [ShiftedTerm(c, 0, False) for c in block]
         for left, right in sums:
             made.append(builder.add(_placed(left, made), _placed(right, made)))
         for own, more in zip(terms, found, strict=True):
             own += [_placed(t, made) for t in more]
     # Summed with the sign it is wanted with, a filter hardly ever needs a negation behind its last adder.
     turned = [signs[int(np.flatnonzero(position.reshape(-1) == i)[0])] for i in range(len(distinct))]
-    totals = [builder.tree([Term(t.node, t.shift, t.negative != turn) for t in row])
+    totals = [builder.tree([ShiftedTerm(t.node, t.shift, t.negative != turn) for t in row])
               for row, turn in zip(terms, turned, strict=True)]
-    outputs = [None if (t := totals[int(i)]) is None else Term(t.node, t.shift + shift, t.negative ^ negative ^ turned[int(i)])
+    outputs = [None if (t := totals[int(i)]) is None else ShiftedTerm(t.node, t.shift + shift,
+                                                                      t.negative ^ negative ^ turned[int(i)])
                for i, shift, negative in zip(position.reshape(-1), shifts, signs, strict=True)]
     shared = AdderGraph(columns, tuple(builder.adders), tuple(outputs))
     return shared if shared.count < plain.count else plain
 
 
-def _placed(term: Term, made: Sequence[Term]) -> Term:
+def _placed(term: ShiftedTerm, made: Sequence[ShiftedTerm]) -> ShiftedTerm:
     """A term over a block's own nodes as one over the whole graph's."""
     at = made[term.node]
-    return Term(at.node, at.shift + term.shift, at.negative != term.negative)
+    return ShiftedTerm(at.node, at.shift + term.shift, at.negative != term.negative)
 
 
 def _normal(matrix: IntMatrix) -> tuple[IntMatrix, list[int], list[bool]]:

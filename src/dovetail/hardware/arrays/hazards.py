@@ -14,17 +14,17 @@ from dovetail.hardware.arrays.jobs import (
     LOADED,
     RING_BLOCKS,
     STORED,
+    ArrayTransfer,
     Job,
-    Kind,
+    MapPlace,
     Outside,
-    Place,
-    Transfer,
+    TransferKind,
     constant_beats_per_word,
     depthwise_lag,
     read_range,
     row_beats,
 )
-from dovetail.hardware.arrays.layers import Config, Layer, Layers
+from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 from dovetail.hardware.arrays.stripes import SLOTS, Stripe, row_words
 
 CHUNK_BEATS = 192
@@ -42,17 +42,17 @@ class Stored:
     pixels: int
     ring: bool = False
 
-    def place(self, config: Config, word: int, skipped: int = 0) -> Place:
+    def place(self, config: Config, word: int, skipped: int = 0) -> MapPlace:
         """The place of a word of every pixel, `skipped` pixels left out; a ring has only the pixels at work."""
         if not self.ring:
-            return Place(self.bank, self.base + skipped * self.pixel_words + word, self.pixel_words)
+            return MapPlace(self.bank, self.base + skipped * self.pixel_words + word, self.pixel_words)
         block, inside = divmod(word, config.block_words)
         slot = block % RING_BLOCKS
-        return Place(self.bank, self.base + slot * config.block_words * self.pixels + inside, config.block_words)
+        return MapPlace(self.bank, self.base + slot * config.block_words * self.pixels + inside, config.block_words)
 
 
 @dataclass(slots=True)
-class Record:
+class AccessRecord:
     """What happened to a map, a stripe of it, or a block of a ring.
 
     Jobs of each engine that wrote and read it, loads that brought it, bursts that took it away, and what writing it waits for.
@@ -76,23 +76,23 @@ class Jobs:
     """Jobs as they are added, with what the hazards between them are found from; `needs` are counts of jobs done."""
 
     config: Config
-    layers: Layers
+    layers: ArrayLayers
     stored: Mapping[str, Stored]
     outside: Mapping[str, Outside]
     slots: Mapping[int, int]
     """Words of a stripe's place in the banks that stripes pass through."""
     jobs: list[Job] = field(default_factory=list)
-    made: list[Transfer] = field(default_factory=list)
+    made: list[ArrayTransfer] = field(default_factory=list)
     """Weights, loads and stores in the order in which they were thought of: each waits only for earlier ones."""
     counts: list[int] = field(default_factory=lambda: [0, 0])
-    records: list[dict[tuple[str, int, int], Record]] = field(default_factory=lambda: [{} for _ in BANKS])
+    records: list[dict[tuple[str, int, int], AccessRecord]] = field(default_factory=lambda: [{} for _ in BANKS])
     """By bank."""
     read_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
     write_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
     """By bank: jobs of each engine that must be done before the other engine uses that port."""
     late_reads: list[int] = field(default_factory=lambda: [0] * len(BANKS))
     """By bank: jobs of the array that must be done before the array reads it as input, since additions read late."""
-    filtering: Layer | None = None
+    filtering: ArrayLayer | None = None
     """The layer whose rows are in the line buffers."""
     stripe: Stripe = field(default_factory=lambda: Stripe((), 0, ()))
     stripes: int = 0
@@ -144,28 +144,29 @@ class Jobs:
         words = row_words(self.config, shape)
         for at, count in _pieces(rows, where.row_beats):
             stored = next((bursts for known, bursts in self.left[tensor] if known >= row + at + count))
-            self.made.append(Transfer(Kind.LOAD, where.address + (row + at) * where.row_beats, count * where.row_beats, bank=bank,
-                                      base=record.start + at * words, rows=count, row_words=words,
-                                      needs=(record.waits[0], record.waits[1]), stored=stored, stripe=self.stripes,
-                                      share=at / rows))
+            self.made.append(ArrayTransfer(TransferKind.LOAD, where.address + (row + at) * where.row_beats,
+                                           count * where.row_beats, bank=bank,
+                                           base=record.start + at * words, rows=count, row_words=words,
+                                           needs=(record.waits[0], record.waits[1]), stored=stored, stripe=self.stripes,
+                                           share=at / rows))
             self.loads += 1
         record.loads = self.loads
 
-    def _store(self, last: Layer) -> None:
+    def _store(self, last: ArrayLayer) -> None:
         """Take a stripe's output away."""
         where, row = self.outside[last.target], self.stripe.write_row
         record = self._record(last.target, 0, STORED)
         words = row_words(self.config, last.writes)
         for at, count in _pieces(last.writes.height, where.row_beats):
-            made = Transfer(Kind.STORE, where.address + (row + at) * where.row_beats, count * where.row_beats, bank=STORED,
-                            base=record.start + at * words, rows=count, row_words=words,
-                            needs=(record.written[0], record.written[1]), stripe=self.stripes, share=at / last.writes.height)
+            made = ArrayTransfer(TransferKind.STORE, where.address + (row + at) * where.row_beats, count * where.row_beats,
+                                 bank=STORED, base=record.start + at * words, rows=count, row_words=words,
+                                 needs=(record.written[0], record.written[1]), stripe=self.stripes, share=at / last.writes.height)
             self.made.append(made)
             self.bursts += made.bursts
             self.left.setdefault(last.target, []).append((row + at + count, self.bursts))
         record.leaves = self.bursts
 
-    def _array(self, number: int, layer: Layer, first: int) -> None:
+    def _array(self, number: int, layer: ArrayLayer, first: int) -> None:
         config = self.config
         words = min(config.block_words, config.words(layer.writes.channels) - first)
         start, count = read_range(layer, config, first, words)
@@ -174,7 +175,7 @@ class Jobs:
         self._append(number, layer, ARRAY, first, words, start, count, each * turns, clocks, 0,
                      each * turns * row_beats(config, words), turns, rounds)
 
-    def _depthwise(self, number: int, layer: Layer, plane: int) -> None:
+    def _depthwise(self, number: int, layer: ArrayLayer, plane: int) -> None:
         config = self.config
         phases, tail = 1, 0
         if not layer.whole:
@@ -186,7 +187,7 @@ class Jobs:
         beats = -(-config.inputs * config.taps // config.port_bytes)
         self._append(number, layer, DEPTHWISE, plane, 1, plane, 1, phases, clocks, tail, phases * beats)
 
-    def _append(self, number: int, layer: Layer, engine: int, first: int, words: int, read_first: int, read_words: int,
+    def _append(self, number: int, layer: ArrayLayer, engine: int, first: int, words: int, read_first: int, read_words: int,
                 steps: int, clocks: int, tail: int, weight_beats: int, turns: int = 1, rounds: int = 1) -> None:
         entry = self.layers.entry
         residual = None if layer.residual is None else self._place(layer.residual, ADDED, first, self.stripe.write_row)
@@ -199,23 +200,23 @@ class Jobs:
         if at is None:
             at = self.weights[number, first] = self.image_beats
             self.image_beats += weight_beats + beats
-        self.made.append(Transfer(Kind.WEIGHTS, at, weight_beats + beats, len(self.jobs), stripe=self.stripes))
+        self.made.append(ArrayTransfer(TransferKind.WEIGHTS, at, weight_beats + beats, len(self.jobs), stripe=self.stripes))
         self.jobs.append(Job(number, layer, row, engine, first, words, read_first, read_words, steps, clocks, tail,
                              weight_beats, beats, read, write, residual, needs, entry in (layer.source, layer.residual),
                              layer.target == self.layers.exit, False, False, loads, free, turns, rounds))
 
-    def _place(self, tensor: str, bank: int, word: int, row: int) -> Place:
+    def _place(self, tensor: str, bank: int, word: int, row: int) -> MapPlace:
         """Where a word of the pixels from a row on lies: in a bank of stripes if the map is outside."""
         shape = self.layers.maps[tensor]
         if tensor in self.outside:
-            return Place(bank, self._slot(bank) + word, self.config.words(shape.channels))
+            return MapPlace(bank, self._slot(bank) + word, self.config.words(shape.channels))
         return self.stored[tensor].place(self.config, word, row * shape.width)
 
     def _slot(self, bank: int) -> int:
         """The first word of the stripe that passes through a bank now."""
         return self.passed[bank] % SLOTS * self.slots[bank]
 
-    def _needs(self, layer: Layer, engine: int, first: int, read_first: int) -> tuple[tuple[int, int], int, int]:
+    def _needs(self, layer: ArrayLayer, engine: int, first: int, read_first: int) -> tuple[tuple[int, int], int, int]:
         """How many jobs of each engine must be done before this one starts, loads and bursts likewise; later ones wait for it."""
         other = 1 - engine
         source, target = self._record(layer.source, read_first, LOADED), self._record(layer.target, first, STORED)
@@ -243,7 +244,7 @@ class Jobs:
             port[engine] = done
         return (needs[0], needs[1]), loads, target.free
 
-    def _record(self, tensor: str, word: int, bank: int) -> Record:
+    def _record(self, tensor: str, word: int, bank: int) -> AccessRecord:
         """The record of a map, a stripe or a ring's block; a new one takes the place of all that lay there before."""
         where = self.stored.get(tensor)
         if where is None:
@@ -258,7 +259,7 @@ class Jobs:
         known = records.get(key)
         if known is not None:
             return known
-        made = Record(bank, start, start + size, [0, 0])
+        made = AccessRecord(bank, start, start + size, [0, 0])
         for each, old in list(records.items()):
             if old.start < made.stop and made.start < old.stop:
                 made.waits = [max(w) for w in zip(made.waits, old.waits, old.written, old.used, strict=True)]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from dovetail.hardware.arrays.layers import Config, Layer, Layers
+from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 
 ARRAY, DEPTHWISE = 0, 1
 INPUT, KEPT, EXPANDED, FILTERED, OUTPUT, LOADED, ADDED, STORED = range(8)
@@ -37,7 +37,7 @@ DEPTHWISE_SLOTS = 8
 """Words of channels whose depthwise weights are kept."""
 
 
-class Place(NamedTuple):
+class MapPlace(NamedTuple):
     """Words of a map in a bank: word `base` belongs to the first pixel, `stride` words further is the next one's."""
 
     bank: int
@@ -45,7 +45,7 @@ class Place(NamedTuple):
     stride: int
 
 
-class Kind(IntEnum):
+class TransferKind(IntEnum):
     """What a transfer moves: a job's weights, rows of a map into the chip, rows of a map out of it."""
 
     WEIGHTS = 0
@@ -53,14 +53,14 @@ class Kind(IntEnum):
     STORE = 2
 
 
-class Transfer(NamedTuple):
+class ArrayTransfer(NamedTuple):
     """Beats that pass the memory port in one go.
 
     A load overwrites its words once as many jobs of either engine are done as it `needs`, and asks for its rows once `stored`
     bursts have been written; a store reads its words once as many jobs are done as it `needs`.
     """
 
-    kind: Kind
+    kind: TransferKind
     address: int
     """The first beat in external memory."""
     beats: int
@@ -99,7 +99,7 @@ class Job(NamedTuple):
     """A filter block or a word of channels over all pixels of a layer, or over those of some rows of it."""
 
     layer: int
-    part: Layer
+    part: ArrayLayer
     """The layer, as if its maps had only the rows that the job reads and writes."""
     write_row: int
     """The first row that it writes."""
@@ -119,9 +119,9 @@ class Job(NamedTuple):
     """Clocks of issuing from its last read on, until its last output is complete."""
     weight_beats: int
     constant_beats: int
-    read: Place
-    write: Place
-    residual: Place | None
+    read: MapPlace
+    write: MapPlace
+    residual: MapPlace | None
     needs: tuple[int, int]
     needs_input: bool
     needs_output: bool
@@ -152,15 +152,15 @@ class Job(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ArrayProgram:
     """Jobs in the order in which their weights arrive, and the words every bank needs."""
 
     config: Config
-    layers: Layers
+    layers: ArrayLayers
     jobs: tuple[Job, ...]
     depths: tuple[int, ...]
     """Words of every bank; 0 where it does not exist. The input bank holds `Config.input_buffers` frames."""
-    transfers: tuple[Transfer, ...] = ()
+    transfers: tuple[ArrayTransfer, ...] = ()
     """What passes the memory port, in order, where maps lie in external memory; else weights alone do, in the order of jobs."""
     outside: Mapping[str, Outside] = field(default_factory=dict)
     """The maps in external memory, which lie behind the weights."""
@@ -202,26 +202,26 @@ class Program:
         ends = (o.address + o.row_beats * self.layers.maps[t].height for t, o in self.outside.items())
         return max(self.image_beats, *ends, 0)
 
-    def moved_bytes(self, kind: Kind) -> int:
+    def moved_bytes(self, kind: TransferKind) -> int:
         """Bytes that transfers of a kind move in a frame."""
-        if kind is Kind.WEIGHTS:
+        if kind is TransferKind.WEIGHTS:
             return sum(job.beats for job in self.jobs) * self.config.port_bytes
         return sum(t.beats for t in self.transfers if t.kind is kind) * self.config.port_bytes
 
 
-def bank_widths(layers: Layers, config: Config) -> tuple[int, ...]:
+def bank_widths(layers: ArrayLayers, config: Config) -> tuple[int, ...]:
     """Bits of a word of every bank; an image of few channels is stored without the zeros that fill its words up."""
     word, entry = config.word_bits, layers.maps[layers.entry].channels * config.value_bits
     return tuple(min(word, entry) if bank == INPUT else word for bank in range(len(BANKS)))
 
 
-def depthwise_lag(layer: Layer) -> int:
+def depthwise_lag(layer: ArrayLayer) -> int:
     """Pixels that arrive before the first output's window is complete, if none of it were padding beyond the last row."""
     (high, wide), (top, left, _, _) = layer.window.kernel, layer.window.pads
     return 0 if layer.whole else (high - 1 - top) * layer.reads.width + wide - 1 - left
 
 
-def read_range(layer: Layer, config: Config, first: int, words: int) -> tuple[int, int]:
+def read_range(layer: ArrayLayer, config: Config, first: int, words: int) -> tuple[int, int]:
     """First input word and number of input words that the filters of these output words read."""
     if layer.groups == 1:
         return 0, config.words(layer.reads.channels)

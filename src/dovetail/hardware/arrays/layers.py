@@ -170,7 +170,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ArrayLayer:
     """What one engine does in one go; `node` computes, `add` is the residual addition behind it."""
 
     node: str
@@ -239,16 +239,16 @@ def counted_values(graph: Graph) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class ArrayLayers:
     """The layers of a block in order, the tensors that enter and leave; flattened tensors go by their map's name."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[ArrayLayer, ...]
     entry: str
     exit: str
     maps: dict[str, Map]
 
 
-def layers_of(graph: Graph, nodes: Sequence[str], counts: bool = False) -> Layers:
+def layers_of(graph: Graph, nodes: Sequence[str], counts: bool = False) -> ArrayLayers:
     """The layers of these nodes; raises UnsupportedError where they are no block or a node is refused."""
     chosen = [n for n in graph.nodes if n.name in set(nodes)]
     for node in chosen:
@@ -266,7 +266,7 @@ def layers_of(graph: Graph, nodes: Sequence[str], counts: bool = False) -> Layer
             made.append(_layer(graph, node, adds.get(node.output), alias))
     known = {entry: _map(graph, entry), **{layer.target: layer.writes for layer in made}}
     ordered = _in_order(made, entry)
-    return Layers(ordered, entry, last, known)
+    return ArrayLayers(ordered, entry, last, known)
 
 
 def _ends(graph: Graph, chosen: Sequence[Node], alias: dict[str, str]) -> tuple[str, str]:
@@ -304,7 +304,7 @@ def _map(graph: Graph, tensor: str) -> Map:
     return Map(*stream_shape(graph, tensor))
 
 
-def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) -> Layer:
+def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) -> ArrayLayer:
     op = node.op
     window, channels, height, width = window_of(graph, node)
     reads, writes = Map(channels, height, width), _map(graph, node.output)
@@ -314,13 +314,14 @@ def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) ->
     residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
     input_bits = op.input_bits or bits_of(graph, node.inputs[0])
     values = [*node.inputs, node.output, *([] if add is None else (*add.inputs, add.output))]
-    return Layer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
-                 node.output if add is None else add.output, residual, reads, writes, window,
-                 op.layer.groups if op.layer else channels, not op.layer, op.largest, whole, weight_bits(graph, node), input_bits,
-                 op.weight_bits > 0, max(bits_of(graph, t) for t in values), steps_of(op.code_bits), factor_bits(graph, node))
+    return ArrayLayer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
+                      node.output if add is None else add.output, residual, reads, writes, window,
+                      op.layer.groups if op.layer else channels, not op.layer, op.largest, whole, weight_bits(graph, node),
+                      input_bits, op.weight_bits > 0, max(bits_of(graph, t) for t in values), steps_of(op.code_bits),
+                      factor_bits(graph, node))
 
 
-def _in_order(layers: Sequence[Layer], entry: str) -> tuple[Layer, ...]:
+def _in_order(layers: Sequence[ArrayLayer], entry: str) -> tuple[ArrayLayer, ...]:
     """The layers such that each comes behind what it reads, additions included."""
     ready, waiting, ordered = {entry}, list(layers), []
     while waiting:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from dovetail.hardware.arrays.jobs import ARRAY_SLOTS, DEPTHWISE_SLOTS, Kind, Program, Transfer
+from dovetail.hardware.arrays.jobs import ARRAY_SLOTS, DEPTHWISE_SLOTS, ArrayProgram, ArrayTransfer, TransferKind
 
 LATE_CLOCKS = 30
 """About as many clocks pass from a job's last work to its last word."""
@@ -28,20 +28,20 @@ class _Times:
         return max(self.jobs[0][needs[0]], self.jobs[1][needs[1]], self.loads[loads],
                    self.stores[bisect_left(self.bursts, bursts)])
 
-    def moved(self, transfer: Transfer, at: float) -> None:
+    def moved(self, transfer: ArrayTransfer, at: float) -> None:
         """A transfer of rows happened."""
-        times = self.loads if transfer.kind is Kind.LOAD else self.stores
+        times = self.loads if transfer.kind is TransferKind.LOAD else self.stores
         times.append(max(times[-1], at))
-        if transfer.kind is Kind.STORE:
+        if transfer.kind is TransferKind.STORE:
             self.bursts.append(self.bursts[-1] + transfer.bursts)
 
 
-def in_order(program: Program, made: Sequence[Transfer]) -> tuple[Transfer, ...]:
+def in_order(program: ArrayProgram, made: Sequence[ArrayTransfer]) -> tuple[ArrayTransfer, ...]:
     """Transfers, which wait only for earlier ones, in the order in which they are to happen."""
     ready, opened = _ideal(program, made)
     keys, times = list[float](), _Times()
     for transfer, at in zip(made, ready, strict=True):
-        if transfer.kind is Kind.WEIGHTS:
+        if transfer.kind is TransferKind.WEIGHTS:
             job = program.jobs[transfer.job]
             own = times.jobs[job.engine]
             key = max(at, own[-1], times.after(job.needs, job.loads, job.stores))
@@ -50,18 +50,18 @@ def in_order(program: Program, made: Sequence[Transfer]) -> tuple[Transfer, ...]
             left = abs(opened[transfer.stripe] - at)  # until the stripe begins, or as long as it took
             key = max(at + left * transfer.share, times.after(transfer.needs, 0, transfer.stored))
             times.moved(transfer, key)
-            key = (times.loads if transfer.kind is Kind.LOAD else times.stores)[-1]
+            key = (times.loads if transfer.kind is TransferKind.LOAD else times.stores)[-1]
         keys.append(key)
     return tuple(made[n] for n in sorted(range(len(made)), key=lambda n: (keys[n], n)))
 
 
-def _ideal(program: Program, made: Sequence[Transfer]) -> tuple[list[float], dict[int, float]]:
+def _ideal(program: ArrayProgram, made: Sequence[ArrayTransfer]) -> tuple[list[float], dict[int, float]]:
     """When every transfer could happen and every stripe begins if the memory took no time."""
     free, times = [0.0, 0.0], _Times()
     ready, opened = list[float](), dict[int, float]()
     slots = (ARRAY_SLOTS, DEPTHWISE_SLOTS)
     for transfer in made:
-        if transfer.kind is not Kind.WEIGHTS:
+        if transfer.kind is not TransferKind.WEIGHTS:
             ready.append(times.after(transfer.needs, 0, transfer.stored))
             times.moved(transfer, ready[-1])
             continue

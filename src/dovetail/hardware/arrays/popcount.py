@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
-from dovetail.hardware.arrays.layers import Config, Layer
+from dovetail.hardware.arrays.layers import ArrayLayer, Config
 
 COUNTED_AT_FIRST, COUNTER, FULL_ADDER = 3, 6, 3
 """Pairs of bits of a first look-up table, and bits of the counters behind."""
@@ -45,7 +45,7 @@ class CountedSums:
     """Layers whose sums are rounded."""
 
 
-def counted_sums(config: Config, layers: Iterable[Layer]) -> CountedSums | None:
+def counted_sums(config: Config, layers: Iterable[ArrayLayer]) -> CountedSums | None:
     """Of the layers that an array does; None where there are none."""
     own = [x for x in layers if not x.filtered(config)]
     if not own:
@@ -57,7 +57,7 @@ def counted_sums(config: Config, layers: Iterable[Layer]) -> CountedSums | None:
                        any(x.thresholds for x in own), sum(not x.thresholds for x in own))
 
 
-def _taps(layer: Layer) -> int:
+def _taps(layer: ArrayLayer) -> int:
     return prod(layer.window.kernel)
 
 

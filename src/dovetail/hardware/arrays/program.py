@@ -19,17 +19,17 @@ from dovetail.hardware.arrays.jobs import (
     OUTPUT,
     RING_BLOCKS,
     STORED,
-    Kind,
+    ArrayProgram,
     Outside,
-    Program,
+    TransferKind,
     bank_widths,
 )
-from dovetail.hardware.arrays.layers import Config, Layers
+from dovetail.hardware.arrays.layers import ArrayLayers, Config
 from dovetail.hardware.arrays.order import in_order
 from dovetail.hardware.arrays.stripes import SLOTS, Stripe, outside_maps, row_words, stripes_of
 
 
-def program_of(layers: Layers, config: Config) -> Program:
+def program_of(layers: ArrayLayers, config: Config) -> ArrayProgram:
     """The layer program of a block; raises UnsupportedError where additions leave no memory for a map."""
     _check_values(layers, config)
     for layer in layers.layers:
@@ -48,16 +48,16 @@ def program_of(layers: Layers, config: Config) -> Program:
     jobs = tuple(maker.finished())
     for bank, size in slots.items():
         depths[bank] = SLOTS * size
-    program = Program(config, layers, jobs, tuple(depths))
+    program = ArrayProgram(config, layers, jobs, tuple(depths))
     if all(len(stripes) == 1 for stripes in rounds):
         return program
     first = -(-maker.image_beats // BURST_BEATS) * BURST_BEATS
     found = {tensor: replace(where, address=where.address + first) for tensor, where in outside.items()}
-    made = [t if t.kind is Kind.WEIGHTS else t._replace(address=t.address + first) for t in maker.made]
+    made = [t if t.kind is TransferKind.WEIGHTS else t._replace(address=t.address + first) for t in maker.made]
     return replace(program, transfers=in_order(program, made), outside=found)
 
 
-def _check_values(layers: Layers, config: Config) -> None:
+def _check_values(layers: ArrayLayers, config: Config) -> None:
     """Raise UnsupportedError where values or thresholds are more than arrays that count bits have."""
     for layer in layers.layers if config.counts else ():
         if layer.value_bits > config.value_bits or layer.thresholds > config.thresholds:
@@ -65,7 +65,7 @@ def _check_values(layers: Layers, config: Config) -> None:
                                    f"these arrays have {config.value_bits} and {config.thresholds}, enlarge them")
 
 
-def bank_sizes(layers: Layers, config: Config) -> list[tuple[int, int]]:
+def bank_sizes(layers: ArrayLayers, config: Config) -> list[tuple[int, int]]:
     """Words and width of every memory of maps; raises UnsupportedError as `program_of` does."""
     _check_values(layers, config)
     groups = rounds_of(layers, config)
@@ -77,14 +77,15 @@ def bank_sizes(layers: Layers, config: Config) -> list[tuple[int, int]]:
     return list(zip(depths, bank_widths(layers, config), strict=True))
 
 
-def divides(layers: Layers, config: Config) -> bool:
+def divides(layers: ArrayLayers, config: Config) -> bool:
     """Whether `Config.map_bytes` makes any layer work on stripes; else it changes nothing."""
     groups = rounds_of(layers, config)
     outside = outside_maps(layers, config, groups, 0)
     return any(len(stripes_of(layers, config, group, outside)) > 1 for group in groups)
 
 
-def _slots(layers: Layers, config: Config, rounds: Sequence[Sequence[Stripe]], outside: Mapping[str, Outside]) -> dict[int, int]:
+def _slots(layers: ArrayLayers, config: Config, rounds: Sequence[Sequence[Stripe]], outside: Mapping[str, Outside]) -> dict[int,
+                                                                                                                            int]:
     """Words of the largest stripe that passes through each bank of stripes."""
     found = {LOADED: 0, ADDED: 0, STORED: 0}
     for stripe in (s for stripes in rounds for s in stripes):
@@ -97,7 +98,7 @@ def _slots(layers: Layers, config: Config, rounds: Sequence[Sequence[Stripe]], o
     return found
 
 
-def rounds_of(layers: Layers, config: Config) -> list[tuple[int, ...]]:
+def rounds_of(layers: ArrayLayers, config: Config) -> list[tuple[int, ...]]:
     """Layers by number, those that overlap together."""
     found: list[tuple[int, ...]] = []
     number, every = 0, layers.layers
@@ -108,7 +109,7 @@ def rounds_of(layers: Layers, config: Config) -> list[tuple[int, ...]]:
     return found
 
 
-def _overlaps(layers: Layers, number: int, config: Config) -> bool:
+def _overlaps(layers: ArrayLayers, number: int, config: Config) -> bool:
     """Whether a depthwise layer may follow a convolution block by block: it alone reads what the convolution writes."""
     first, second = layers.layers[number:number + 2]
     readers = sum((x.source == first.target) + (x.residual == first.target) for x in layers.layers)
@@ -116,7 +117,7 @@ def _overlaps(layers: Layers, number: int, config: Config) -> bool:
             and first.target != layers.exit)
 
 
-def _allocate(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], rounds: Sequence[Sequence[Stripe]],
+def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], rounds: Sequence[Sequence[Stripe]],
               outside: Mapping[str, Outside]) -> tuple[dict[str, Stored], list[int]]:
     banks = _banks(layers, config, outside)
     ring = {s[0].parts[0].target: max(x.parts[0].writes.pixels for x in s) for s in rounds if len(s[0].parts) == 2}
@@ -147,7 +148,7 @@ def _allocate(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]],
     return stored, depths
 
 
-def _banks(layers: Layers, config: Config, outside: Mapping[str, Outside]) -> dict[str, int]:
+def _banks(layers: ArrayLayers, config: Config, outside: Mapping[str, Outside]) -> dict[str, int]:
     """A bank per tensor: what an addition reads must not lie where its convolution reads."""
     apart: dict[str, set[str]] = {}
     for layer in layers.layers:

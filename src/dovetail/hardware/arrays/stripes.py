@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dovetail.hardware.arrays.jobs import RING_BLOCKS, Outside
-from dovetail.hardware.arrays.layers import Config, Layer, Layers, Map
+from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config, Map
 
 SLOTS = 2
 """Stripes that a memory holds: the one at work and the one that is loaded or leaves."""
@@ -22,7 +22,7 @@ SLOTS = 2
 class Stripe:
     """Some rows of a round: its layers as if their maps had no others, the first row read, and the first that each writes."""
 
-    parts: tuple[Layer, ...]
+    parts: tuple[ArrayLayer, ...]
     read_row: int
     write_rows: tuple[int, ...]
 
@@ -51,7 +51,7 @@ def row_beats(config: Config, shape: Map) -> int:
     return -(-row_words(config, shape) // words_per_beat(config)) * beats_per_word(config)
 
 
-def outside_maps(layers: Layers, config: Config, groups: Sequence[tuple[int, ...]], first_beat: int) -> dict[str, Outside]:
+def outside_maps(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], first_beat: int) -> dict[str, Outside]:
     """The maps that lie in external memory, from a beat on."""
     found: dict[str, Outside] = {}
     inside = {layers.entry, layers.exit, *(layers.layers[g[0]].target for g in groups if len(g) == 2)}
@@ -71,14 +71,14 @@ def _most(config: Config) -> int:
     return 8 * config.map_bytes // config.word_bits
 
 
-def _divisible(layer: Layer) -> bool:
+def _divisible(layer: ArrayLayer) -> bool:
     """Whether rows of its output need only some rows of its input, of which none is padding alone."""
     (high, _), (top, _, bottom, _) = layer.window.kernel, layer.window.pads
     reach = (high - 1) * layer.window.dilation[0] + 1
     return not layer.whole and layer.writes.height > 1 and top < reach and bottom < reach
 
 
-def stripes_of(layers: Layers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> tuple[Stripe, ...]:
+def stripes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> tuple[Stripe, ...]:
     """The stripes of a round, from top to bottom; one of all rows where nothing is too large."""
     parts = [layers.layers[n] for n in group]
     rows = _rows_at_once(config, parts, outside)
@@ -95,7 +95,7 @@ class Passes:
     rows: tuple[tuple[int, int], ...]
 
 
-def passes_of(layers: Layers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> Passes | None:
+def passes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> Passes | None:
     """What `stripes_of` comes to, without making any; None where all rows are worked on at once."""
     parts = [layers.layers[n] for n in group]
     rows = _rows_at_once(config, parts, outside)
@@ -110,7 +110,7 @@ def passes_of(layers: Layers, config: Config, group: tuple[int, ...], outside: d
     return Passes(count, tuple(found))
 
 
-def _rows_at_once(config: Config, parts: Sequence[Layer], outside: dict[str, Outside]) -> int | None:
+def _rows_at_once(config: Config, parts: Sequence[ArrayLayer], outside: dict[str, Outside]) -> int | None:
     """Output rows of a round's stripes, the last of which may have fewer; None where it has all at once."""
     height = parts[-1].writes.height
     if not config.map_bytes or not all(map(_divisible, parts)):
@@ -129,11 +129,11 @@ def _total(pieces: Sequence[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in pieces)
 
 
-def _ends(layer: Layer) -> tuple[str | None, ...]:
+def _ends(layer: ArrayLayer) -> tuple[str | None, ...]:
     return layer.source, layer.residual, layer.target
 
 
-def _needed(config: Config, parts: Sequence[Layer], outside: dict[str, Outside], rows: int) -> int:
+def _needed(config: Config, parts: Sequence[ArrayLayer], outside: dict[str, Outside], rows: int) -> int:
     """Words of the largest memory that stripes of so many rows pass through."""
     first, last = parts[0], parts[-1]
     sizes = [0]
@@ -151,20 +151,20 @@ def _needed(config: Config, parts: Sequence[Layer], outside: dict[str, Outside],
     return max(sizes)
 
 
-def _reach(layer: Layer, rows: int) -> int:
+def _reach(layer: ArrayLayer, rows: int) -> int:
     """Input rows of so many output rows, at the most."""
     window = layer.window
     return min(layer.reads.height, (rows - 1) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] + 1)
 
 
-def rows_read(layer: Layer) -> int:
+def rows_read(layer: ArrayLayer) -> int:
     """Input rows of all output rows."""
     first, last = _inside(layer, 0, layer.writes.height)
     return last - first
 
 
-def _stripe(parts: Sequence[Layer], start: int, stop: int) -> Stripe:
-    made: list[Layer] = []
+def _stripe(parts: Sequence[ArrayLayer], start: int, stop: int) -> Stripe:
+    made: list[ArrayLayer] = []
     written: list[int] = []
     first, last = start, stop
     for layer in reversed(parts):
@@ -174,7 +174,7 @@ def _stripe(parts: Sequence[Layer], start: int, stop: int) -> Stripe:
     return Stripe(tuple(made), first, tuple(written))
 
 
-def _rows(layer: Layer, start: int, stop: int) -> tuple[Layer, int, int]:
+def _rows(layer: ArrayLayer, start: int, stop: int) -> tuple[ArrayLayer, int, int]:
     """A layer reduced to output rows [start, stop), and the input rows that it then reads."""
     _, left, _, right = layer.window.pads
     (above, below), (first, last) = _under(layer, start, stop), _inside(layer, start, stop)
@@ -183,14 +183,14 @@ def _rows(layer: Layer, start: int, stop: int) -> tuple[Layer, int, int]:
                    writes=replace(layer.writes, height=stop - start)), first, last
 
 
-def _under(layer: Layer, start: int, stop: int) -> tuple[int, int]:
+def _under(layer: ArrayLayer, start: int, stop: int) -> tuple[int, int]:
     """The rows [first, last) that windows of output rows [start, stop) cover, padding among them."""
     window = layer.window
     above = start * window.stride[0] - window.pads[0]
     return above, above + (stop - 1 - start) * window.stride[0] + (window.kernel[0] - 1) * window.dilation[0] + 1
 
 
-def _inside(layer: Layer, start: int, stop: int) -> tuple[int, int]:
+def _inside(layer: ArrayLayer, start: int, stop: int) -> tuple[int, int]:
     """The input rows among them."""
     above, below = _under(layer, start, stop)
     return max(0, above), min(layer.reads.height, below)

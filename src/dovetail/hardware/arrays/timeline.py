@@ -14,12 +14,12 @@ from dovetail.hardware.arrays.jobs import (
     BURST_BEATS,
     DEPTHWISE,
     DEPTHWISE_SLOTS,
-    Kind,
-    Program,
-    Transfer,
+    ArrayProgram,
+    ArrayTransfer,
+    TransferKind,
     fifo_depth,
 )
-from dovetail.hardware.arrays.layers import Config, Layer
+from dovetail.hardware.arrays.layers import ArrayLayer, Config
 from dovetail.hardware.arrays.popcount import count_levels, counted_sums
 
 START_CLOCKS = 3
@@ -51,7 +51,7 @@ REQUEST_CLOCKS, ENTRY_CLOCKS = 3, 3
 """Clocks from one request to the next, and beside them from one transfer to the next."""
 
 
-def stages_of(program: Program) -> tuple[int, int]:
+def stages_of(program: ArrayProgram) -> tuple[int, int]:
     """Clock edges from the last issued work of a job to its word in memory, of either engine."""
     config, shared = program.config, program.config.monolithic and program.phases > 0
     adds = ADD_STAGES * any(x.add is not None for x in program.layers.layers)
@@ -63,7 +63,7 @@ def stages_of(program: Program) -> tuple[int, int]:
     return array + shared, ARRAY_STAGES + 2 + ceil(log2(products)) + FINISH_STAGES + shared
 
 
-def counted_stages(config: Config, layers: Sequence[Layer], adds: bool) -> int:
+def counted_stages(config: Config, layers: Sequence[ArrayLayer], adds: bool) -> int:
     """Clock edges from bits to an output of an array that counts them, beside those that all arrays have."""
     sums = counted_sums(config, layers)
     if sums is None:
@@ -76,7 +76,7 @@ def counted_stages(config: Config, layers: Sequence[Layer], adds: bool) -> int:
 class Play:
     """The clocks at which everything happens, frame after frame."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ArrayProgram) -> None:
         config = program.config
         self.program, stages = program, stages_of(program)
         self.rows = [(job.engine, job.needs, job.weight_beats + job.constant_beats, job.clocks,
@@ -137,7 +137,7 @@ class Play:
 class _Step(NamedTuple):
     """A transfer with all that playing it asks for: beats, clocks in which they are taken, requests, and what it waits for."""
 
-    kind: Kind
+    kind: TransferKind
     job: int
     beats: int
     takes: int
@@ -151,7 +151,7 @@ class _Step(NamedTuple):
 class Striped(Play):
     """The same for maps in external memory: weights and rows pass the port in the order of `Program.transfers`."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ArrayProgram) -> None:
         super().__init__(program)
         self.latency = program.config.latency_clocks
         self.bus, self.beats, self.asked = self.filled_at, 0, float(FIRST_BEAT_CLOCKS)
@@ -176,9 +176,9 @@ class Striped(Play):
                 ready = of_array[array_base + array]
             if depthwise and of_depthwise[depthwise_base + depthwise] > ready:
                 ready = of_depthwise[depthwise_base + depthwise]
-            if kind is Kind.WEIGHTS:
+            if kind is TransferKind.WEIGHTS:
                 self._job(step, ready)
-            elif kind is Kind.LOAD:
+            elif kind is TransferKind.LOAD:
                 written = max(begins, self._written(stored)) + ENTRY_CLOCKS
                 self.loads.append(self._read(beats, takes, ready + ROOM_CLOCKS, written, bursts) + LOADED_CLOCKS - START_CLOCKS)
             else:
@@ -242,9 +242,10 @@ class Striped(Play):
         self.bursts.append(self.bursts[-1] + step.bursts)
 
 
-def _step(program: Program, rows: Sequence[tuple[Any, ...]], transfer: Transfer) -> _Step:
-    if transfer.kind is Kind.WEIGHTS:
+def _step(program: ArrayProgram, rows: Sequence[tuple[Any, ...]], transfer: ArrayTransfer) -> _Step:
+    if transfer.kind is TransferKind.WEIGHTS:
         job, beats = program.jobs[transfer.job], rows[transfer.job][2]
-        return _Step(Kind.WEIGHTS, transfer.job, beats, beats, -(-beats // BURST_BEATS), *job.needs, job.stores, job.loads)
-    takes = transfer.words if transfer.kind is Kind.STORE else max(transfer.beats, transfer.words)
+        return _Step(TransferKind.WEIGHTS, transfer.job, beats, beats, -(-beats // BURST_BEATS), *job.needs, job.stores,
+                     job.loads)
+    takes = transfer.words if transfer.kind is TransferKind.STORE else max(transfer.beats, transfer.words)
     return _Step(transfer.kind, 0, transfer.beats, takes, transfer.bursts, *transfer.needs, transfer.stored, 0)

@@ -33,7 +33,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableNodes:
     """Cast, Add and Gather of stored integers, and the DequantizeLinear that says what the entries mean."""
 
     cast: Any
@@ -52,7 +52,7 @@ Item = Any
 
 def grouped(model: Any, kept: Sequence[Any]) -> list[Item]:
     """The nodes to read, in order, with clusters and tables in the place of their last node."""
-    found: list[Cluster | Table] = [*_tables(model, kept)]
+    found: list[Cluster | TableNodes] = [*_tables(model, kept)]
     taken = {id(n) for t in found for n in t.nodes}
     found += _Values(model, [n for n in kept if id(n) not in taken]).clusters()
     last = {id(item.nodes[-1]): item for item in found}
@@ -60,7 +60,7 @@ def grouped(model: Any, kept: Sequence[Any]) -> list[Item]:
     return [last.get(id(n), n) for n in kept if id(n) in last or id(n) not in inside]
 
 
-def _tables(model: Any, kept: Sequence[Any]) -> list[Table]:
+def _tables(model: Any, kept: Sequence[Any]) -> list[TableNodes]:
     """What the exporter writes for a `Lookup`: Gather(table, Cast(codes) + offset), then DequantizeLinear."""
     producers = {o: n for n in kept for o in n.output if o}
     stored = {t.name for t in model.graph.initializer}
@@ -77,7 +77,7 @@ def _tables(model: Any, kept: Sequence[Any]) -> list[Table]:
         if cast is None or cast.op_type != "Cast" or meaning is None:
             continue
         if len(readers[cast.output[0]]) == len(readers[offset.output[0]]) == 1:
-            found.append(Table(cast, offset, gather, meaning))
+            found.append(TableNodes(cast, offset, gather, meaning))
     return found
 
 

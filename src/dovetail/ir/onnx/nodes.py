@@ -9,7 +9,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
 from dovetail.ir.onnx.branches import decided, made_by_branches, taken
-from dovetail.ir.onnx.clusters import Cluster, Item, Table
+from dovetail.ir.onnx.clusters import Cluster, Item, TableNodes
 from dovetail.ir.onnx.integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx.pointwise import read_alone, read_cluster, read_table
 from dovetail.ir.onnx.readers import READERS
@@ -25,7 +25,7 @@ ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatte
 def read_items(reader: Reader, items: Sequence[Item]) -> None:
     """Read all nodes of a file in order; one that contradicts itself is named."""
     for item in items:
-        node = item.nodes[-1] if isinstance(item, Cluster | Table) else item
+        node = item.nodes[-1] if isinstance(item, Cluster | TableNodes) else item
         try:
             _read_item(reader, item)
         except MALFORMED as error:
@@ -34,7 +34,7 @@ def read_items(reader: Reader, items: Sequence[Item]) -> None:
 
 def _read_item(reader: Reader, item: Item) -> None:
     """A formula or a table as one operator, everything else node by node."""
-    if isinstance(item, Table):
+    if isinstance(item, TableNodes):
         read_table(reader, item)
     elif not isinstance(item, Cluster):
         read_node(reader, item)

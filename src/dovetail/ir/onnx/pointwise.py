@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir.onnx import file as onnx_file
-from dovetail.ir.onnx.clusters import JOINING, UNARY, Cluster, Table
+from dovetail.ir.onnx.clusters import JOINING, UNARY, Cluster, TableNodes
 from dovetail.ir.onnx.quantizers import stored_as
 from dovetail.ir.onnx.state import Reader
 from dovetail.ir.operators.pointwise import TABLE_ENTRIES, Function, Lookup
@@ -160,7 +160,7 @@ def _known(content: bytes) -> str | None:
                  if np.allclose(np.ravel(found), formula(probes), rtol=1e-5, atol=1e-5)), None)
 
 
-def read_table(reader: Reader, table: Table) -> None:
+def read_table(reader: Reader, table: TableNodes) -> None:
     """Add a `Lookup` that this package exported; other integer arithmetic between quantizers is refused by name."""
     name, codes = table.gather.name, reader.tensor(table.cast.input[0])
     entries = reader.constant(table.gather.input[0], name, "table").array

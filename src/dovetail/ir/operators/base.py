@@ -52,7 +52,7 @@ RELU = Clamp(0.0, inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class OperatorShare:
     """One slice of an operator: what it runs, what it reads, which part of the output it fills.
 
     For `Axis.INPUT_CHANNELS` every share fills the whole output with partial sums instead.
@@ -203,7 +203,7 @@ class Op:
         """How many units the axis has; 1 or less means it cannot be divided."""
         return 0
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
         """Units [start, stop) of the axis as an operator of its own."""
         raise UnsupportedError(f"{self.kind}: cannot be divided along {axis}; possible: {[str(a) for a in self.axes(inputs)]}")
 

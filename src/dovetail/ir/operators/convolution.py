@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Clamp, Product, Share
+from dovetail.ir.operators.base import Axis, Clamp, OperatorShare, Product
 from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Real, Shape, whole
 from dovetail.words import plural
@@ -87,7 +87,7 @@ class Conv(Product):
             case Axis.ROWS:
                 return self.infer(inputs)[2] if self.window.divides_rows() else 0
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
         (shape,) = inputs
         _, channels, height, _ = shape
         out, weight = whole(self.infer(inputs)), whole(self.param_shapes(inputs)[0])
@@ -95,21 +95,21 @@ class Conv(Product):
         match axis:
             case Axis.OUTPUT_CHANNELS:
                 cut = (start, stop)
-                return Share(replace(self, filters=count), (x,), ((cut, *weight[1:]), (cut,)), (out[0], cut, *out[2:]))
+                return OperatorShare(replace(self, filters=count), (x,), ((cut, *weight[1:]), (cut,)), (out[0], cut, *out[2:]))
             case Axis.INPUT_CHANNELS:
                 cut = (start, stop)
-                return Share(replace(self, clamp=None, partial=True), ((x[0], cut, *x[2:]),),
-                             ((weight[0], cut, *weight[2:]),), out)
+                return OperatorShare(replace(self, clamp=None, partial=True), ((x[0], cut, *x[2:]),),
+                                     ((weight[0], cut, *weight[2:]),), out)
             case Axis.GROUPS:
                 filters, reads = self.filters // self.groups, channels // self.groups
                 cut = (start * filters, stop * filters)
-                return Share(replace(self, filters=count * filters, groups=count),
-                             ((x[0], (start * reads, stop * reads), *x[2:]),), ((cut, *weight[1:]), (cut,)),
-                             (out[0], cut, *out[2:]))
+                return OperatorShare(replace(self, filters=count * filters, groups=count),
+                                     ((x[0], (start * reads, stop * reads), *x[2:]),), ((cut, *weight[1:]), (cut,)),
+                                     (out[0], cut, *out[2:]))
             case Axis.ROWS:
                 window, rows = self.window.rows(start, stop, height)
-                return Share(replace(self, window=window), ((x[0], x[1], rows, x[3]),),
-                             (weight, (weight[0],)), (out[0], out[1], (start, stop), out[3]))
+                return OperatorShare(replace(self, window=window), ((x[0], x[1], rows, x[3]),),
+                                     (weight, (weight[0],)), (out[0], out[1], (start, stop), out[3]))
 
     def attributes(self) -> str:
         text = f"{self.filters} {plural(self.filters, 'filter')} {self.window}"

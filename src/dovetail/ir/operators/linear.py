@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Clamp, Op, Product, Share
+from dovetail.ir.operators.base import Axis, Clamp, Op, OperatorShare, Product
 from dovetail.ir.tensor import Real, Shape, whole
 from dovetail.words import plural
 
@@ -53,13 +53,13 @@ class Gemm(Product):
             return 0
         return {Axis.OUTPUT_CHANNELS: self.units, Axis.INPUT_CHANNELS: inputs[0][1]}.get(axis, 0)
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
         x, out, cut = whole(inputs[0]), whole(self.infer(inputs)), (start, stop)
         weight = whole(self.param_shapes(inputs)[0])
         if axis is Axis.OUTPUT_CHANNELS:
-            return Share(replace(self, units=stop - start), (x,), ((cut, weight[1]), (cut,)), (out[0], cut))
+            return OperatorShare(replace(self, units=stop - start), (x,), ((cut, weight[1]), (cut,)), (out[0], cut))
         if axis is Axis.INPUT_CHANNELS:
-            return Share(replace(self, clamp=None, partial=True), ((x[0], cut),), ((weight[0], cut),), out)
+            return OperatorShare(replace(self, clamp=None, partial=True), ((x[0], cut),), ((weight[0], cut),), out)
         return Op.share(self, axis, start, stop, inputs)
 
     def attributes(self) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir.graph import Graph
-from dovetail.ir.operators.base import Axis, Op, Share
+from dovetail.ir.operators.base import Axis, Op, OperatorShare
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.linear import Gemm
 from dovetail.ir.operators.pointwise import Pointwise
@@ -150,14 +150,14 @@ class Coded(Op):
     def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
         return 0 if axis is Axis.INPUT_CHANNELS else self.body.extent(axis, inputs)
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
         if self.extent(axis, inputs) < 1:
             return Op.share(self, axis, start, stop, inputs)
         part = self.body.share(axis, start, stop, inputs)
         assert isinstance(part.op, Conv | Gemm)
         codes, (filters,) = part.params
         rest: list[Region] = [(filters, *whole(s)[1:]) for s in self.param_shapes(inputs)[1:4]]
-        return Share(replace(self, body=part.op), part.inputs, (codes, *rest, ((0, self.input_planes),)), part.output)
+        return OperatorShare(replace(self, body=part.op), part.inputs, (codes, *rest, ((0, self.input_planes),)), part.output)
 
     def attributes(self) -> str:
         sides = [f"{what}{bits}" if bits else f"{what}int" for what, bits in (("w", self.weight_bits), ("a", self.input_bits))]

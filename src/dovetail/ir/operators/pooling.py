@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Op, Share
+from dovetail.ir.operators.base import Axis, Op, OperatorShare
 from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Real, Shape, whole
 
 
 @dataclass(frozen=True, slots=True)
-class Pool(Op):
+class WindowPool(Op):
     """A channel-wise sliding window."""
 
     uniform: ClassVar[bool] = True
@@ -36,14 +36,15 @@ class Pool(Op):
             return self.infer(inputs)[2]
         return 0
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
         x, out = whole(inputs[0]), whole(self.infer(inputs))
         if axis is Axis.GROUPS:
             cut = (start, stop)
-            return Share(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))
+            return OperatorShare(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))
         if axis is Axis.ROWS:
             window, rows = self.window.rows(start, stop, inputs[0][2])
-            return Share(replace(self, window=window), ((x[0], x[1], rows, x[3]),), (), (out[0], out[1], (start, stop), out[3]))
+            return OperatorShare(replace(self, window=window), ((x[0], x[1], rows, x[3]),), (),
+                                 (out[0], out[1], (start, stop), out[3]))
         return Op.share(self, axis, start, stop, inputs)
 
     def attributes(self) -> str:
@@ -51,7 +52,7 @@ class Pool(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class MaxPool(Pool):
+class MaxPool(WindowPool):
     """Largest value in the window; padding never wins."""
 
     commutes: ClassVar[bool] = True
@@ -68,7 +69,7 @@ class MaxPool(Pool):
 
 
 @dataclass(frozen=True, slots=True)
-class AvgPool(Pool):
+class AvgPool(WindowPool):
     """Mean over the window; `count_pads` counts padding as zeros, as some exporters ask for."""
 
     averages: ClassVar[bool] = True
@@ -114,8 +115,8 @@ class GlobalAvgPool(Op):
     def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
         return inputs[0][1] if axis is Axis.GROUPS else 0
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> Share:
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
         if axis is not Axis.GROUPS:
             return Op.share(self, axis, start, stop, inputs)
         x, out, cut = whole(inputs[0]), whole(self.infer(inputs)), (start, stop)
-        return Share(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))
+        return OperatorShare(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))

@@ -17,7 +17,7 @@ from dovetail.partition.accelerator.offers import NoBlocks
 from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
-from dovetail.platform.accelerator import Accelerator, Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Device, Kind, Platform
 
 ARRAYS_ALONE = (Architecture.SEML, Architecture.MONOLITHIC)
@@ -38,7 +38,7 @@ class AcceleratedRegion:
 class JudgedAccelerator:
     """An accelerator with what it promises; `clocks` and `bound` are of the objective, interval or latency."""
 
-    accelerator: Accelerator
+    accelerator: AcceleratorDesign
     found: FoundAccelerator
     clocks: float
     bound: float
@@ -140,7 +140,7 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
     return JudgedAccelerator(best.accelerator, best.found, best.clocks, min(j.bound for j in found))
 
 
-def accelerator_of(graph: Graph, found: FoundAccelerator, architecture: Architecture) -> Accelerator:
+def accelerator_of(graph: Graph, found: FoundAccelerator, architecture: Architecture) -> AcceleratorDesign:
     """What a search found, as the platform stores it."""
     folds: dict[str, tuple[int, ...] | None] = {}
     for node in graph.nodes[:found.cut]:
@@ -148,7 +148,7 @@ def accelerator_of(graph: Graph, found: FoundAccelerator, architecture: Architec
         folds[node.name] = None if fold is None else fold.sizes
     reusable = tuple(n.name for n in graph.nodes[found.cut:])
     arrays = arrays_of(found.block.configuration) if found.block and isinstance(found.block.configuration, Config) else {}
-    return Accelerator(architecture, folds, reusable, arrays, max(1, int(found.pace)), found.fused)
+    return AcceleratorDesign(architecture, folds, reusable, arrays, max(1, int(found.pace)), found.fused)
 
 
 def pinned(graph: Graph, region: AcceleratedRegion, device: str) -> dict[str, Split]:

@@ -17,7 +17,7 @@ from dovetail.cost.array_floors import barriers, least_clocks, least_resources
 from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
 from dovetail.cost.folded import twins_allowed
 from dovetail.errors import UnsupportedError
-from dovetail.hardware.arrays.layers import Layers, counted_values, counts_bits, layers_of
+from dovetail.hardware.arrays.layers import ArrayLayers, counted_values, counts_bits, layers_of
 from dovetail.hardware.arrays.popcount import PAIR_LOGIC
 from dovetail.hardware.arrays.program import bank_sizes
 from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
@@ -136,7 +136,7 @@ class Blocks:
         self.orders: dict[tuple[int, bool], list[int]] = {}
         self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
         self.useful: dict[tuple[int, Config], bool] = {}
-        self.behind: dict[int, Layers] = {}
+        self.behind: dict[int, ArrayLayers] = {}
 
     def _floors(self) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
         """For every configuration, clocks of the block that begins with each layer, at the least: between frames, of one, and
@@ -317,7 +317,7 @@ class Blocks:
         return bool(dict(zip(self.names, whole, strict=True)).get(block, 0.0) > SHORT * self.device.resources.get(block, 0.0))
 
 
-def _reusable(graph: Graph, counts: bool) -> tuple[int, Layers | None]:
+def _reusable(graph: Graph, counts: bool) -> tuple[int, ArrayLayers | None]:
     """The first cut such that all nodes behind it can run on arrays, with their layers; None where there is none."""
     refused = [i for i, node in enumerate(graph.nodes) if reason_refused(graph, node, counts) is not None]
     first = refused[-1] + 1 if refused else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.hardware.shares import Ints
-from dovetail.ir import Axis, Conv, Op, Pool, Region, whole
+from dovetail.ir import Axis, Conv, Op, Region, WindowPool, whole
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -25,7 +25,7 @@ def share_ends(op: Op, axis: Axis, starts: Ints, stops: Ints, shapes: Shapes, ou
         read, kept = (shapes[0][1] // op.groups, op.filters // op.groups) if axis is Axis.GROUPS else (1, 1)
         return [[] if axis is Axis.OUTPUT_CHANNELS else [(1, starts * read, stops * read)],
                 [] if axis is Axis.INPUT_CHANNELS else [(1, starts * kept, stops * kept)]]
-    if axis is Axis.ROWS and isinstance(op, Conv | Pool):
+    if axis is Axis.ROWS and isinstance(op, Conv | WindowPool):
         first, last = starts * op.window.stride[0] - op.window.pads[0], (stops - 1) * op.window.stride[0] - op.window.pads[0]
         return [[(2, np.maximum(first, 0), np.minimum(last + op.window.reach[0], shapes[0][2]))], [(2, starts, stops)]]
     extent, entire = op.extent(axis, shapes), [whole(s) for s in (*shapes, output)]
@@ -52,7 +52,7 @@ def share_regions(op: Op, axis: Axis, start: int, stop: int, shapes: Shapes,
         if axis is not Axis.INPUT_CHANNELS:
             made = (made[0], (start * kept, stop * kept), *made[2:])
         return (x,), made
-    if isinstance(op, Conv | Pool) and axis is Axis.ROWS:
+    if isinstance(op, Conv | WindowPool) and axis is Axis.ROWS:
         x, made, window = whole(shapes[0]), whole(output), op.window
         first, last = (row * window.stride[0] - window.pads[0] for row in (start, stop - 1))
         rows = (max(first, 0), min(last + window.reach[0], shapes[0][2]))
