@@ -94,10 +94,6 @@ def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
-def has_heading(title: str, document: Path = DOCUMENT) -> bool:
-    return re.search(rf"^#+ {re.escape(title)}$", document.read_text(encoding="utf-8"), re.MULTILINE) is not None
-
-
 def listed(title: str, document: Path = DOCUMENT) -> list[str]:
     """Files that a section of the document lists: what stands in backquotes at the beginning of each bullet."""
     lines = document.read_text(encoding="utf-8").split("\n")
