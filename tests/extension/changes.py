@@ -1,7 +1,7 @@
 """Changes to the package, each a folder here, made in a copy of the sources.
 
-A change holds new files under `src/`, `check.py`, which is run in the copy, and `change.json`: the edits of literal tables.
-An edit names a file, a table in it, the table's new entry, and the import that the entry needs.
+A change holds new files under `src/`, `check.py`, which is run in the copy, and `change.json`: the edits of files.
+An edit names a file, a literal table in it, the table's new entry, and the import that the entry needs; or what is appended.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Change:
     def check(self, copy: Path) -> None:
         """Run the change's check against the copy, with a small model; it fails as its process does."""
         onnx.save(small_model(), copy / "small.onnx")
-        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "1"}
         done = subprocess.run([sys.executable, str(self.folder / "check.py"), "small.onnx"], cwd=copy, env=environment,
                               capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -74,6 +74,8 @@ def _same(one: Path, other: Path) -> bool:
 
 def edited(text: str, edit: Mapping[str, str]) -> str:
     """A file's text with an entry more in the literal that is assigned to a name, and the import that the entry needs."""
+    if "append" in edit:
+        return text + edit["append"]
     values = [node.value for node in ast.parse(text).body if isinstance(node, ast.Assign | ast.AnnAssign)
               and node.value is not None and any(isinstance(t, ast.Name) and t.id == edit["table"] for t in _targets(node))]
     assert len(values) == 1, f"{len(values)} tables {edit['table']}"
