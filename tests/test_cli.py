@@ -220,8 +220,8 @@ def test_other_boards_get_plans_too(board: str, capsys: pytest.CaptureFixture[st
 def test_plans_are_words_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", MODEL, "--calibration", CALIBRATION]) == 0
     text = capsys.readouterr().out
-    for word in ("conv1", "fpga", "streams behind", "proven optimal over all candidate cuts, then", "given up for area",
-                 "alone or simpler", "alm", "extrapolated"):
+    for word in ("conv1", "fpga", "pipelined after", "proven optimal over all candidate cuts, then", "given up for area",
+                 "compared with", "alm", "extrapolated"):
         assert word in text
 
 

@@ -55,7 +55,7 @@ def test_a_plan_for_an_accelerator_says_what_its_devices_would_do_alone(capsys: 
     assert pinned["gap"] < 1e-9
     assert main([*ask[:-2], "--architecture", "seml"]) == 0
     printed = capsys.readouterr().out
-    assert "absent or not within the limits: gpu (11 of 11 nodes are pinned: greedy, balanced and random keep that, " \
+    assert "; not possible: gpu alone (11 of 11 nodes are pinned: greedy, balanced and random keep that, " \
            "single devices run everything themselves)" in printed
 
 

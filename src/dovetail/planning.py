@@ -206,9 +206,9 @@ def with_architecture(graph: Graph, platform: Platform, options: Options, assign
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
             f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "
             f"{counted(round(judged.clocks), 'clock')}, no accelerator of this kind below {judged.bound:,.0f} "
-            f"({judged.gap:.1%} away)")
+            f"({100 * judged.gap:.1f} % away)")
     reasons = (reason_outside(graph, node, device, architecture) for node in graph.nodes)
-    outside = [f"{reason}; left to the other devices" for reason in reasons if reason is not None]
+    outside = [f"{reason}; planned on the other devices" for reason in reasons if reason is not None]
     return platform.with_accelerator(device.name, judged.accelerator), {**(assignment or {}), **pins}, (note, *outside[:1])
 
 

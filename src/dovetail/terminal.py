@@ -12,6 +12,7 @@ from dovetail.ir import Graph
 from dovetail.partition.explain.baselines import BASELINES
 from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split
+from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from dovetail.report.bits import shown_kinds
 from dovetail.report.units import joules, objective, percent, proof, rate, seconds
@@ -109,12 +110,19 @@ def plan_table(graph: Graph, plan: Plan) -> str:
     busy = ", ".join(f"{name} {seconds(spent)}" for name, spent in list(plan.busy_s.items())[:BUSIEST])
     lines += [f"  busy per frame: {busy}"] if busy else []
     known = ", ".join(f"{name} {objective(value, plan.goal)}" for name, value in plan.baselines.items() if value is not None)
-    absent = ", ".join(name for name, value in plan.baselines.items() if value is None)
-    lines.append(f"  alone or simpler: {known}" + (f"; absent or not within the limits: {absent}" if absent else "") + pins(plan))
+    lines.append(f"  compared with: {known}{impossible(plan)}{pins(plan)}")
     if any(cost.extrapolated for cost in plan.nodes):
-        lines.append("  * extrapolated: outside the box the device model was fitted in")
+        lines.append("  * extrapolated: outside the measured range of the device model")
     lines += [f"  {note}" for note in plan.notes]
     return "\n".join(lines)
+
+
+def impossible(plan: Plan) -> str:
+    """Which plans beside it there are none of; what a board without the device cannot do fits no limit either."""
+    absent = [name for name, value in plan.baselines.items() if value is None]
+    full = "; fpga alone does not fit" if "fpga" in absent and plan.resources else ""
+    others = [f"{name} alone" if name in list(Kind) else name for name in absent if not (full and name == "fpga")]
+    return full + (f"; not possible: {', '.join(others)}" if others else "")
 
 
 def pins(plan: Plan) -> str:

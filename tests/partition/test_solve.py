@@ -52,7 +52,7 @@ def test_fixed_nodes_stay_and_the_rest_is_best_around_them() -> None:
     graph, board, costs = residual(4), platform(4), Synthetic(4)
     found = plan(graph, board, fixed={"n1": rows}, costs=costs)
     assert found.assignment["n1"] == rows
-    assert found.nodes[1].why.endswith("fixed by request")
+    assert found.nodes[1].why.endswith("; pinned")
     assert found.status is Status.OPTIMAL
     everything = plan(graph, board, fixed=found.assignment, costs=costs)
     assert everything.objective == found.objective

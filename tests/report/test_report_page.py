@@ -278,8 +278,8 @@ def test_a_plan_that_does_not_exist_still_has_a_report(tmp_path: Path) -> None:
 def test_counts_for_another_family_are_not_drawn_against_this_budget() -> None:
     foreign = {"device": "fpga", "family": "ecp5", "resources": {"alm": 99_999}}
     page = parse(render(_report(sample.extras() | {"synthesis": foreign})))
-    assert "99\u202f999" not in page.one(id="resources").text
-    assert "99\u202f999 alm" in page.one(id="designs").text
+    assert "99,999" not in page.one(id="resources").text
+    assert "99,999 alm" in page.one(id="designs").text
 
 
 def test_assumed_numbers_are_listed_with_their_values() -> None:
@@ -287,7 +287,7 @@ def test_assumed_numbers_are_listed_with_their_values() -> None:
     rows = [[cell.text for cell in row.children] for row in listed.one("tbody").children]
     assert rows == [
         ["cpu", "idle_power_w", "0.500", "one core awake"],
-        ["fpga", "clock_hz", "150\u202f000\u202f000", "none given"],
+        ["fpga", "clock_hz", "150,000,000", "none given"],
         ["link pcie", "energy_j_per_byte", "6.00e-11", "none given"],
     ]
 

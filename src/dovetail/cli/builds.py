@@ -35,7 +35,7 @@ def add_commands(commands: Commands) -> None:
                        help="write the hardware also behind a port of so many pins each way, as FiC's host has 4 "
                             "(fpga/PART/pins; 1, 2, 4, 8, 16 or 32)")
     build.add_argument("--loaded", action="append", default=[], metavar="LAYER",
-                       help="give a folded layer of codes memories that the host fills, so that `run --weights` changes its "
+                       help="give a folded layer of LQ codes memories that the host fills, so that `run --weights` changes its "
                             "weights without building again; repeatable, 'all' for every layer that can (default: ROM)")
     build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
     add_json(build)

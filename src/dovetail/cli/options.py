@@ -59,7 +59,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     """The board, the goal and the limits of a plan."""
     add_board(sub)
     sub.add_argument("--pin", action="append", default=[], metavar="NODE=DEVICE",
-                     help="leave a node to a device; * stands for anything, as in 'layer1.*=gpu'; repeatable")
+                     help="force a node onto a device; * stands for anything, as in 'layer1.*=gpu'; repeatable")
     sub.add_argument("--topology", choices=CHOICES, help="join the board's FPGAs so (default: as it says); with 'switch' they "
                      "pass circuits on by time slots, as FiC's do")
     sub.add_argument("--models", choices=[m.value for m in ModelSet],

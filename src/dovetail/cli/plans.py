@@ -45,14 +45,14 @@ def add_commands(commands: Commands) -> None:
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
     add_json(pareto)
 
-    bits = commands.add("bits", "int8, int4 or codes, layer by layer: the measured front of accuracy, latency and area",
+    bits = commands.add("bits", "int8, int4 or LQ codes, layer by layer: the measured front of accuracy, latency and area",
                         "dovetail bits model.onnx --data test.npz --calibration train.npz -p tx2-c10gx -o bits/model")
     add_model(bits)
     add_planning(bits)
     bits.add_argument("--calibration", type=Path, metavar="X.npz", help="samples under key 'x', one per row (default: synthetic)")
     bits.add_argument("--data", type=Path, required=True, metavar="X.npz", help="images under 'x', integer labels under 'y'")
     bits.add_argument("--kinds", default="int8,int4,lq2", metavar="LIST",
-                      help="what layers may be: int2 to int8, and lq1 to lq4 for codes over fitted bases (default: %(default)s)")
+                      help="what layers may be: int2 to int8, and lq1 to lq4 for LQ codes (default: %(default)s)")
     bits.add_argument("--points", type=int, default=12, help="joint choices to measure (default: %(default)s)")
     bits.add_argument("--max-loss", type=float, default=0.01, metavar="F",
                       help="right answers that the chosen model may lose against int8, as a fraction (default: %(default)s)")

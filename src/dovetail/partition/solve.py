@@ -99,7 +99,8 @@ def _or_baseline(solver: Solver) -> Solver:
         plain, judged = min(known, key=lambda pair: pair[1].objective, default=(None, None))
         if plain is None or judged is None or judged.objective >= own:
             return answer, notes
-        worse = "found no plan within the limits" if own == inf else f"its own plan is {own / judged.objective - 1:.2%} worse"
+        behind = f"its own plan is {100 * own / judged.objective - 100:.2f} % worse"
+        worse = "found no plan within the limits" if own == inf else behind
         return replace(answer, assignments=(plain,)), (*notes, f"gp: {worse}; this is the best baseline")
     return run
 

@@ -69,7 +69,7 @@ def _links() -> list[dict[str, Any]]:
 
 def model_list_table(entries: Sequence[dict[str, Any]]) -> str:
     """The list for people."""
-    lines = [f"{'set':<10}{'model':<17}{'rows':>6}  errors (cross-validated unless said), box"]
+    lines = [f"{'set':<10}{'model':<17}{'rows':>6}  errors (cross-validated unless said), measured range"]
     for entry in entries:
         errors = ", ".join(f"{name} {error:.1%}" for name, error in entry["errors"].items() if error is not None)
         box = "  ".join(f"{name} {low:g}-{high:g}" for name, (low, high) in entry["box"].items())
@@ -81,5 +81,5 @@ def model_list_table(entries: Sequence[dict[str, Any]]) -> str:
         if spans:
             lines.append(f"{'':<35}90 % interval: {'; '.join(spans)}")
     sources = dict.fromkeys(entry["source"] for entry in entries)
-    lines.append("intervals follow the size of the prediction; outside of the box they widen, and every use says extrapolated")
+    lines.append("intervals follow the size of the prediction; outside the measured range they widen and say extrapolated")
     return "\n".join([*lines, "", "sources:", *(f"  {source}" for source in sources)])

@@ -114,7 +114,7 @@ def baselines(report: Report) -> Markup:
     for name, value, look in lines:
         drawn = bar(value / longest, look) if value and longest else None
         ratio = f"{units.significant(value / ours)}×" if value and ours else units.ABSENT
-        shown = units.objective(value, goal) if value is not None else "absent or does not fit"
+        shown = units.objective(value, goal) if value is not None else "not possible"
         rows.append((element("strong", name) if look == "plan" else name, drawn, shown, ratio))
     title = {"latency": "Latency per frame", "energy": "Energy per frame", "edp": "Energy-delay product per frame",
              "throughput": "Interval between pipelined frames"}[goal]

@@ -149,7 +149,7 @@ def _grid(scale: _Scale, unit: str) -> Iterator[Markup]:
         x, y = scale.at(log10(tick)), scale.up(log10(tick))
         yield element("line", x1=_n(x), x2=_n(x), y1=TOP, y2=TOP + SIDE, class_="mc-g")
         yield element("line", x1=LEFT, x2=LEFT + SIDE, y1=_n(y), y2=_n(y), class_="mc-g")
-        number = f"{float(f'{tick / factor:.3g}'):,g}".replace(",", units.THIN_SPACE)
+        number = f"{float(f'{tick / factor:.3g}'):,g}"
         yield element("text", number, x=_n(x), y=TOP + SIDE + 15, font_size="10.5", text_anchor="middle", class_="mc-m")
         yield element("text", number, x=LEFT - 6, y=_n(y + 3.5), font_size="10.5", text_anchor="end", class_="mc-m")
     middle = TOP + SIDE / 2

@@ -10,8 +10,6 @@ from dovetail.words import plural
 ABSENT = "–"
 """Printed where there is no number."""
 
-THIN_SPACE = "\u202f"
-
 
 def significant(value: float, digits: int = 3) -> str:
     """`value` rounded to so many significant digits, without an exponent from 1e-6 on upwards."""
@@ -23,7 +21,7 @@ def significant(value: float, digits: int = 3) -> str:
     if abs(rounded) < 1e-6:
         return f"{rounded:.{digits - 1}e}"
     places = max(0, digits - 1 - floor(log10(abs(rounded))))
-    return f"{rounded:.{places}f}" if abs(rounded) < 1e4 else f"{rounded:,.0f}".replace(",", THIN_SPACE)
+    return f"{rounded:,.{places}f}"
 
 
 def _prefixed(value: float | None, steps: tuple[tuple[float, str], ...]) -> str:
@@ -72,7 +70,7 @@ def count(value: float | None) -> str:
     if value is None:
         return ABSENT
     if float(value).is_integer():
-        return f"{int(value):,}".replace(",", THIN_SPACE)
+        return f"{int(value):,}"
     return significant(value)
 
 

@@ -332,7 +332,7 @@ class AcceleratorSearch:
         short = " and ".join(name for name, weight in zip(self.names, weights, strict=True) if weight > SHORT_OF) or "a resource"
         takes = f"takes {bound:.2f} times" + ("" if bound > 1 else " in fractions of engines, and in whole ones more than once,")
         return (f"{self.device.name}: no accelerator of this kind fits; the emptiest {takes} what may be used of {short} "
-                f"(all but {UNSURE:.0%}, by which the area model may be wrong); take a larger board or an "
+                f"(all but {100 * UNSURE:.0f} %, by which the area model may be wrong); take a larger board or an "
                 "architecture with reusable engines")
 
     def quickest(self) -> FoundAccelerator:

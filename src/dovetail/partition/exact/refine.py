@@ -107,5 +107,5 @@ def refined_note(grid: Assignment, moved: Assignment, final: Assignment, before:
     if gain < SHOWN or not count:
         return ()
     nodes = f"{counted(count, 'node')} {plural(count, 'is', 'are')}"
-    return (f"cuts: {nodes} cut between the candidates' positions; the best plan found is {gain:.2%} better than the best over "
-            "which the bound holds",)
+    return (f"cuts: {nodes} cut between the candidates' positions; the best plan found is {100 * gain:.2f} % better than the "
+            "best over which the bound holds",)

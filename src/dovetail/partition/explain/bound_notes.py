@@ -47,9 +47,9 @@ def many_ways_note(problem: Problem) -> str:
 
 
 def binding_note(problem: Problem, answer: Answer) -> tuple[str, ...]:
-    """What binds: limits of which more would make a better plan, and how much a hundredth of each is worth at most."""
+    """The bottleneck: limits of which more would make a better plan, and how much a hundredth of each is worth at most."""
     worth = {name: price / 100 for name, price in answer.prices.items() if price > 0}
     if not worth:
         return ()
-    parts = [f"{name} (1 % more saves up to {shown(value, problem.goal is Goal.ENERGY)})" for name, value in worth.items()]
-    return (f"binds: {', '.join(parts)}",)
+    parts = [f"{name} (1 % more would save up to {shown(value, problem.goal is Goal.ENERGY)})" for name, value in worth.items()]
+    return (f"bottleneck: {', '.join(parts)}",)

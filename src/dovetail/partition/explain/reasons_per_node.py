@@ -78,7 +78,8 @@ def _why(problem: Problem, assignment: Assignment, places: Mapping[str, Place], 
     start += f", in one kernel with {' and '.join(n for n in kernel if n != node.name)}" if kernel else ""
     start += _at_once(judged.nodes[problem.order[node.name]])
     if node.name in problem.fixed:
-        return f"{start}; fixed by request"
+        chosen = any(problem.platform.device(d).accelerator is not None for d in split.devices)
+        return f"{start}; {'placed by the chosen accelerator' if chosen else 'pinned'}"
     twins = {d: problem.memo.of(TWINS).get(d, d) for d in problem.devices}
     reasons = {d: obstacle(problem, node, d) for d in dict.fromkeys(twins.values())}
     obstacles = {d: reasons[twin] for d, twin in twins.items()}
@@ -186,7 +187,7 @@ def _here(problem: Problem, node: Node, split: Split, own: NodeCost, fused: tupl
         known[piece.start, piece.stop].fused_s < known[piece.start, piece.stop].alone_s)
     behind = " and ".join(p.name for t in dict.fromkeys(node.inputs) if (p := problem.graph.producer(t)) is not None)
     cost = _cost(own, problem.goal is Goal.ENERGY)
-    return f"{where}: streams behind {behind}, {cost}" if streams else f"{where}: {cost}"
+    return f"{where}: pipelined after {behind}, {cost}" if streams else f"{where}: {cost}"
 
 
 def _cost(own: NodeCost, energy: bool) -> str:

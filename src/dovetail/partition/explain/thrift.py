@@ -107,6 +107,6 @@ def _sentence(problem: Problem, before: Evaluation, after: Evaluation) -> str:
     saved = [(before.resources[d][r] - after.resources[d][r], r, limit) for d, r, limit in problem.budgets
              if before.resources.get(d, {}).get(r, 0.0) > after.resources.get(d, {}).get(r, 0.0)]
     amount, resource, limit = max(saved, key=lambda s: s[0] / s[2])
-    given = f"{lost:.2%} of the {problem.goal} given up" if lost > 0 else f"the {problem.goal} kept"
-    return (f"thrift: {given} to save {amount:,.0f} {resource} ({amount / limit:.0%} of the "
+    given = f"{100 * lost:.2f} % of the {problem.goal} given up" if lost > 0 else f"the {problem.goal} kept"
+    return (f"thrift: {given} to save {amount:,.0f} {resource} ({100 * amount / limit:.0f} % of the "
             "device); --thrift 0 keeps it")

@@ -67,7 +67,7 @@ def gp(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple
     best = min(polished, key=lambda t: t.rank(problem))
     gain = 1 - best.judged.objective / start[1] if start[0] == 0 else 0.0
     moves = f"gp: {counted(len(tries), 'rounded answer')} of geometric programs; changes to single nodes and runs of them " \
-            f"saved {gain:.1%}"
+            f"saved {100 * gain:.1f} %"
     return (best.assignment,), (moves, *sentences(problem, sensitivities(problem, best.assignment, best.judged, best.model,
                                                                          best.solution)))
 
