@@ -44,7 +44,7 @@ MATTERS = 0.05
 """Share of a network's time from which on a kernel is worth more tiles (chosen)."""
 DETOUR = 0.5
 """Share of a kernel's time with its first tile by which divisions with it may be slower than the fastest for other tiles to be
-timed: measured on MobileNetV2 to leave out no kernel that was chosen (docs/gpu.md)."""
+timed: measured on MobileNetV2 to leave out no kernel that was chosen (docs/method/gpu-tuning.md)."""
 SHORT_DETOUR = 0.3
 """The same with all of these for further ones (chosen)."""
 IN_PLACE_SLACK = 1.3
