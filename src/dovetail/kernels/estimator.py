@@ -37,8 +37,7 @@ FITTED_ON = "h200"
 FITTED_KIND = "float16"
 """Their arithmetic."""
 CANDIDATES = 6
-"""Tiles of a kernel that are timed, the most promising first: chosen,
-docs/method/gpu-estimator.md says how often one of them is fast."""
+"""Tiles of a kernel that are timed, the most promising first (chosen; see docs/method/gpu-estimator.md)."""
 WITHOUT_UNITS = ("float32",)
 """Arithmetics whose products no matrix unit takes."""
 MOST_IN_A_ROW = 6144
