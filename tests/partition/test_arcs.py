@@ -66,8 +66,8 @@ def test_medium_chains_are_planned_as_a_mixed_integer_program_would(seed: int) -
 
 
 def test_blurred_labels_lose_no_more_than_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.partition.exact.solver.SHARP", 0.0)
-    monkeypatch.setattr("dovetail.partition.exact.solver.FEW_NODES", 0)
+    monkeypatch.setattr("dovetail.partition.exact.solver.FIRST_WIDENING", 1e-9)
+    monkeypatch.setattr("dovetail.partition.exact.solver.FEW_LABELS", 1)
     for seed in range(6):
         graph, board, costs = residual(seed), platform(seed, KINDS, 25.0), Synthetic(seed)
         found, truth = plan(graph, board, costs=costs), Enumeration(Problem(graph, board, costs))

@@ -78,7 +78,7 @@ def test_a_bound_on_the_other_criterion_is_kept_and_the_plan_is_still_best(name:
 
 
 def test_a_label_limit_leaves_a_true_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("MAX_LABELS", 1), ("FIRST_LABELS", 1), ("CORE", 0)):
+    for name, value in (("MOST_LABELS", 1), ("FEW_LABELS", 1), ("CORE", 0)):
         monkeypatch.setattr(f"dovetail.partition.exact.by_device.{name}", value)
     found = [check(world("residual", seed, KINDS[2], 30.0, goal=goal)) for seed in range(5) for goal in Goal]
     assert any(p is not None and p.status is Status.FEASIBLE for p in found), "the limit must bind somewhere"

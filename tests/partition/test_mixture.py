@@ -43,7 +43,7 @@ def test_two_fpgas_are_planned_as_enumeration_would(seed: int, budget: float, go
 
 def test_exact_labels_agree_where_the_mixture_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dovetail.partition.exact.solver.FIRST_WIDENING", 1e-6)
-    monkeypatch.setattr("dovetail.partition.exact.solver.QUICK_LABELS", 1)
+    monkeypatch.setattr("dovetail.partition.exact.solver.FEW_LABELS", 1)
     for seed in range(8):
         check(Problem(chain(3, 2, 3), two_fpgas(seed, 25.0), Synthetic(seed)))
 

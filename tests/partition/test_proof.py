@@ -40,8 +40,8 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the solver prove one percent more than it can."""
     honest = solve.SOLVERS["exact"]
 
-    def wrong(problem: Problem, known: Known, deadline: float) -> tuple[exact.Answer, tuple[str, ...]]:
-        answer, notes = honest(problem, known, deadline)
+    def wrong(problem: Problem, known: Known, deadline: float, gap: float) -> tuple[exact.Answer, tuple[str, ...]]:
+        answer, notes = honest(problem, known, deadline, gap)
         return replace(answer, lower_bound=answer.lower_bound * TOO_HIGH), notes
     monkeypatch.setitem(solve.SOLVERS, "exact", wrong)
 

@@ -32,8 +32,9 @@ from dovetail.ir import (
 from dovetail.partition.boards.solver import pooled_problem
 from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.memo import Memo
 from dovetail.partition.plan import Split
-from dovetail.partition.problem import QUOTES, Problem, entry, price
+from dovetail.partition.problem import PIECES, QUOTES, TWINS, Problem, entry, price
 from dovetail.partition.tables import quotes
 from dovetail.partition.tables.quotes import ask_all, ask_pieces, menu_of
 from dovetail.partition.tables.regions import Ends, share_ends, share_regions
@@ -110,7 +111,7 @@ def test_what_does_not_fit_is_estimated_alike_whatever_was_counted_before() -> N
         one_by_one(first, node, "fpga", 1)  # exact, so that every weight is counted
     ask_all(second)
     for node in graph.nodes:
-        before, after = first.quotes[node.name, "fpga"], second.quotes[node.name, "fpga"]
+        before, after = first.memo.of(QUOTES)[node.name, "fpga"], second.memo.of(QUOTES)[node.name, "fpga"]
         assert before is not None
         assert after is not None
         for resource, amounts in before[1].resources.items():
@@ -122,14 +123,14 @@ def test_a_pool_takes_prices_from_the_problem_it_is_made_of_and_asks_for_none(mo
     ask_all(problem)
     pool = pooled_problem(problem)
     assert pool is not None
-    anew = replace(pool, lent={}, quotes={}, twins={})
+    anew = replace(pool, memo=Memo())
     ask_all(anew)
     monkeypatch.setattr(quotes, "answers", lambda *_: pytest.fail("the prices are known"))
     ask_all(pool)
-    assert pool.quotes.keys() == anew.quotes.keys()
-    assert pool.twins == anew.twins
-    for key, quote in anew.quotes.items():
-        own = pool.quotes[key]
+    assert pool.memo.of(QUOTES).keys() == anew.memo.of(QUOTES).keys()
+    assert pool.memo.of(TWINS) == anew.memo.of(TWINS)
+    for key, quote in anew.memo.of(QUOTES).items():
+        own = pool.memo.of(QUOTES)[key]
         assert (own is None) is (quote is None)
         if own is not None and quote is not None:
             assert own[0] == quote[0]
@@ -146,7 +147,7 @@ def test_pieces_of_a_plan_asked_for_together_cost_what_each_does(board: str) -> 
         plan[node.name] = splits[int(draw.integers(len(splits)))]
     ask_pieces(again, plan)
     assert {(n, a, p.device, p.start, p.stop) for n, s in plan.items() for a in [s.axis] for p in s.pieces} == {
-        (n, a, d, *share) for (n, a, d), shares in again.pieces.items() for share in shares or ()}
+        (n, a, d, *share) for (n, a, d), shares in again.memo.of(PIECES).items() for share in shares or ()}
     for node in problem.graph.nodes:
         for piece in plan[node.name].pieces:
             alone = costs_of(problem.graph, node, plan[node.name].axis, np.array([piece.start]), np.array([piece.stop]),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dovetail.ir import Node
-from dovetail.partition.columns import options
+from dovetail.partition.columns import CHOICES, options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.tree import relaxed_tree, tree_of
@@ -39,7 +39,7 @@ def without(problem: Problem, node: Node, best: Plan) -> float:
     fewer = Problem(problem.graph, problem.platform, problem.costs, problem.goal, problem.mode)
     own = options(fewer, node)
     others = [i for i, s in enumerate(own.splits) if s != best.assignment[node.name]]
-    fewer.choices[node.name] = own.keep(np.array(others, dtype=np.int64))
+    fewer.memo.of(CHOICES)[node.name] = own.keep(np.array(others, dtype=np.int64))
     return Enumeration(fewer).best if others else inf
 
 

@@ -54,7 +54,7 @@ NEAR = 5
 class _Search:
     """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
 
-    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, gap: float) -> None:
+    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, gap: float = 0.0) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
         timed = problem.max_latency_s is not None or problem.max_energy_j is not None
         tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
