@@ -38,7 +38,7 @@ RATES: dict[str, tuple[float, float]] = {
     "nodes": (1e-05, 0),
     "paths": (9.7e-06, 0),
     "pivots": (0.0002, 1e-06),
-    "placements": (5e-05, 0),
+    "placements": (7e-05, 0),
     "programs": (0.003, 4.2e-06),
     "prospects": (0.00027, 1.5e-08),
     "several": (0.00012, 6e-08),

@@ -28,7 +28,7 @@ LEAST_AIM = 5e-4
 BETTER = 1e-3
 """Fraction by which a guide must cost less than the best plan to be followed: chosen; boards seldom add less to it."""
 FAR = 5e-3
-"""The same for it to be followed once more: half a percent is as near as plans are asked to be."""
+"""Relative distance of plan and bound beyond which guides are followed once more: plans are asked to be within 0.5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +146,13 @@ class Incumbents:
     def follow_again(self, deadline: float) -> None:
         """Follow the guides once more with many partial plans, those first of which the best plans came, then the latest."""
         for guide in sorted(reversed(self.guides), key=lambda g: g.objective):
-            for waste in WASTES if self._promising(guide.cost, FAR) else ():
-                if worked() > deadline:
+            for waste in WASTES if self._promising(guide.cost) else ():
+                if self.close(FAR) or worked() > deadline:
                     return
                 self._placed(guide.assignment, waste, WIDE, deadline)
 
-    def _promising(self, cost: float, part: float = BETTER) -> bool:
-        """Whether a guide costs less than the best plan by a fraction of that."""
-        return cost < self.value(self.weights) * (1 - part)
+    def _promising(self, cost: float) -> bool:
+        return cost < self.value(self.weights) * (1 - BETTER)
 
     def _placed(self, guide: Assignment, waste: float, width: int, deadline: float) -> float:
         """Keep what a beam search makes of a guide; its objective, infinite where there is none."""

@@ -24,7 +24,7 @@ from dovetail.partition.plan import Assignment, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import Place, input_places, output_place, transfer_of, work_of
 
-WIDE = 64
+WIDE = 32
 """Partial plans kept per node: chosen; twice as many take twice the time."""
 NARROW = 8
 """The same where a plan is wanted soon, and once the time is up: chosen."""
@@ -58,7 +58,7 @@ def place(problem: Problem, pool: Pool, guide: Assignment, deadline: float, wast
         if not grown:
             grown = [new for plan in plans for split in search.elsewhere(node, plan)
                      if (new := search.extended(plan, node, split))]
-        hop_s = waste * transfer_of(problem, *pool.boards[:2], problem.graph.tensors[node.output].transfer_bytes)[0]
+        hop_s = waste * transfer_of(problem, pool.boards[0], pool.boards[1], problem.graph.tensors[node.output].transfer_bytes)[0]
         grown.sort(key=lambda new: problem.score(new.seconds + (hop_s * new.budget.unused if hop_s else 0.0), new.joules))
         roomy = [new for new in grown if holds(new.budget.total, needed)]
         kept = _kept(roomy or grown, width if worked() < deadline else NARROW)
@@ -304,15 +304,12 @@ class _Search:
 
     def _alike(self, plan: _Partial, node: Node, split: Split) -> tuple[object, ...] | None:
         """What splits and places on other boards, as far from each other, have in common; None where the host has a part."""
-        first = self.number.get(split.devices[0])
-        if first is None or split.reducer is not None:
+        if split.reducer is not None:
             return None
-        found, boards = [node.name, split.axis], [first]
-        for device, *share in [*((p.device, p.start, p.stop) for p in split.pieces),
-                               *(part for t in node.inputs for part in plan.places[t].parts)]:
-            b = self.number.get(device)
-            if b is None:
-                return None
-            boards.append(b)
-            found.append(tuple(share))
+        shares: list[tuple[str, object]] = [(p.device, (p.start, p.stop)) for p in split.pieces]
+        shares += [part for t in node.inputs for part in plan.places[t].parts]
+        found: list[object] = [node.name, split.axis, *(share for _, share in shares)]
+        boards = [self.number.get(device, -1) for device, _ in shares]
+        if -1 in boards:
+            return None
         return (*found, *(plan.places[t].stream_s for t in node.inputs), *(self.hops[a][b] for a, b in combinations(boards, 2)))

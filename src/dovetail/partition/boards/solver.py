@@ -40,9 +40,9 @@ SEARCHING = 0.8
 LATE = 0.8
 """Part of the time beyond it in which the first fronts may end: a bound that is late is better than none."""
 BEST = 1e-3
-"""Distance of plan and bound at which a search over boards ends."""
-ENOUGH = ((3e-3, 0.1), (4.5e-3, 0.5))
-"""Other distances at which it does once such a part of its time is used."""
+"""Relative distance of plan and bound at which a search for bounds ends in the first half of its time: chosen."""
+ENOUGH = 3e-3
+"""The same in the second half, and for corners of a product: chosen, below the 0.5 % that plans are asked to be within."""
 CLOSE = 3e-3
 """Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
 
@@ -172,8 +172,7 @@ def _looked(state: Incumbents, net: Network, share: Share, deadline: float, tole
             state.name(report.plan, report.names.orders)
         for cost, guide in report.guides:
             state.follow(guide, cost)
-        used = 1 - (deadline - worked()) / max(whole_s, 1e-9)
-        enough = state.enough(BEST) or any(used > part and state.enough(gap) for gap, part in ENOUGH)
+        enough = state.enough(BEST if deadline - worked() > whole_s / 2 else ENOUGH)
         return -inf if enough else state.value(state.weights) * (1 - tolerance)
 
     whole_s = deadline - worked()
@@ -194,7 +193,7 @@ def _look_aside(state: Incumbents, net: Network, share: Share, deadline: float) 
     asked = list[Point]()
     many = state.pool.many
     names = Names(net, state.pool.among(net.problem.devices), many)
-    while not state.close(ENOUGH[0][0]) and worked() < deadline:
+    while not state.close(ENOUGH) and worked() < deadline:
         aside = state.aside(AXES, asked)
         if aside is None:
             break
