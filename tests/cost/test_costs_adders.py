@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.hardware.adders.digits import count_digits, digits_of, int8_weights, used_taps
-from dovetail.hardware.adders.sharing import Matrices, adders_left, carry_bits_of_one, carry_width, graph_bits
+from dovetail.hardware.adders.digits import Digits, digits_of, used_taps
+from dovetail.hardware.adders.sharing import Matrices, carry_bits_of_one, graph_bits, summed
 from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of
 from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.ir import Axis, Constant, Scheme
@@ -22,7 +22,7 @@ def weights(filters: int, channels: int, kernel: int, seed: int, deviation: floa
 
 
 def arithmetic(w: np.ndarray, groups: int, axis: Axis | None, starts: np.ndarray, stops: np.ndarray, bits: int) -> Arithmetic:
-    return adders_of([Slices(count_digits(w), groups, ((axis, starts, stops),), bits)])[0]
+    return adders_of([Slices(Digits(w), groups, ((axis, starts, stops),), bits)])[0]
 
 
 def pairs(extent: int) -> tuple[np.ndarray, np.ndarray]:
@@ -82,8 +82,7 @@ def test_the_estimate_is_near_what_the_search_finds(shape: tuple[int, int, int],
 @given(st.floats(1, 1e7), st.floats(1, 4096), st.floats(1, 1e5), st.integers(2, 8))
 def test_one_matrix_is_estimated_like_many(digits: float, filters: float, columns: float, bits: int) -> None:
     many = Matrices(np.array([digits]), np.array([filters]), np.array([columns]), bits, 5.0, 9.0)
-    assert carry_bits_of_one(bits, 5.0, 9.0)(digits, filters, columns) == pytest.approx(
-        float((adders_left(many) * carry_width(many))[0]))
+    assert carry_bits_of_one(bits, 5.0, 9.0)(digits, filters, columns) == pytest.approx(float(summed(many)[1][0]))
 
 
 @given(st.integers(1, 512), st.integers(1, 4608), st.floats(0.05, 4))
@@ -117,12 +116,6 @@ def test_zero_weights_need_no_adders() -> None:
     assert (nothing.adders[0], nothing.bits[0], nothing.levels[0]) == (0.0, 0.0, 0.0)
 
 
-def test_float_weights_become_int8_with_a_power_of_two_per_filter() -> None:
-    w = int8_weights(Constant("w", np.array([[0.5, -1.0, 0.0], [100.0, 1.0, 3.0]], dtype=np.float32)))
-    assert w.tolist() == [[32, -64, 0], [100, 1, 3]]
-    assert int8_weights(Constant("z", np.zeros((2, 3), dtype=np.float32))).tolist() == [[0, 0, 0], [0, 0, 0]]
-
-
 def test_a_layers_digits_are_counted_once_and_two_layers_are_never_confused() -> None:
     same = np.full((2, 3), 85, dtype=np.float32)
     first, second = Constant("w", same), Constant("w", same * 0)
@@ -145,7 +138,7 @@ def test_slices_of_large_layers_are_counted_the_same_whatever_is_asked_beside_th
     w = weights(96, 96, 3, seed=4)  # more weights than are counted as a whole
     parts = (np.array([0, 0, 48, 95]), np.array([48, 24, 96, 96]))
     segments = ((None, *WHOLE), (Axis.OUTPUT_CHANNELS, *parts), (Axis.INPUT_CHANNELS, *parts), (Axis.ROWS, *WHOLE))
-    together = adders_of([Slices(count_digits(w), 1, segments, 8, most_bits)])[0]
-    alone = [adders_of([Slices(count_digits(w), 1, (one,), 8, most_bits)])[0] for one in segments]
+    together = adders_of([Slices(Digits(w), 1, segments, 8, most_bits)])[0]
+    alone = [adders_of([Slices(Digits(w), 1, (one,), 8, most_bits)])[0] for one in segments]
     for name in ("adders", "bits", "registers", "levels", "lag", "estimated"):
         assert np.array_equal(getattr(together, name), np.concatenate([getattr(own, name) for own in alone])), name

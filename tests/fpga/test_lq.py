@@ -18,8 +18,9 @@ from dovetail.fpga.loading import weight_sets
 from dovetail.fpga.toolchain.simulate import simulate_many
 from dovetail.hardware.folds import Fold, Loops
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds, Window
+from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
-from dovetail.numerics.lq_floats import float_codes, float_layer, float_sum
+from dovetail.numerics.lq_floats import float_layer, float_sum
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.load import load_platform
 from tests.numerics.lq_networks import IMAGE, conv_of, images, learned, network
@@ -79,7 +80,7 @@ def test_float_baselines_compute_single_precision_bit_for_bit(monkeypatch: pytes
         monkeypatch.setattr(direct_coded, "float_layer", lambda *_, exact=exact: exact)
         for datapath in FLOATS:
             jobs.append((build_design(graph, f"{datapath.name.lower()}_{k}", datapath=datapath), frames))
-            expected.append(float_codes(node.op, frames["x"], exact))
+            expected.append(count_steps(float_sum(node.op, frames["x"], exact), exact.steps))
     for right, (design, _), found in zip(expected, jobs, simulate_many(jobs, stall_seed=3), strict=True):
         assert len(np.unique(right)) > 1
         np.testing.assert_array_equal(found.outputs["y"].reshape(right.shape), right, err_msg=design.top)

@@ -14,12 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from dovetail.ir import Conv, Gemm, Opaque, Reshape, Transpose, Window
 from dovetail.ir.onnx.layout import sink_transposes
 from dovetail.ir.onnx.read import read_onnx
-from dovetail.ir.onnx.steps import simplify
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import verify_build
 from dovetail.runtime.execute import store
+from tests.ir.test_onnx import simplify
 from tests.strategies import Net, quantized
 
 make = helper.make_node

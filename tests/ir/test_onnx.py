@@ -14,14 +14,14 @@ from onnx import TensorProto, helper, numpy_helper
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Clamp, Conv, Gemm, Graph, Window
 from dovetail.ir.onnx.read import read_onnx
-from dovetail.ir.onnx.steps import simplify
+from dovetail.ir.onnx.steps import STEPS, Draft
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.ir.text import to_text
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_float, run_integer
+from tests.graph_text import to_text
 from tests.strategies import Net, networks, quantized
 
 
@@ -51,6 +51,15 @@ def test_the_float_reference_agrees_with_onnx_runtime(network: Graph) -> None:
         # Sums of 32 bits that nearly cancel are as far off as their largest terms' last digits.
         largest = float(np.abs(expected[name]).max(initial=0.0))
         np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=max(1e-4, 2e-6 * largest))
+
+
+def simplify(graph: Graph) -> Graph:
+    """A graph after the steps of an import that rewrite graphs."""
+    draft = Draft(Path(graph.name), {}, graph=graph)
+    for step in STEPS[[s.name for s in STEPS].index("build the graph") + 1:]:
+        draft = step.run(draft)
+    assert draft.graph is not None
+    return draft.graph
 
 
 def save(path: Path, nodes: list, inputs: dict, outputs: dict, weights: dict, opset: int = 17) -> Path:

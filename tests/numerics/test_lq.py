@@ -25,10 +25,10 @@ from dovetail.numerics.lq import (
     threshold_node,
     weight_values,
 )
-from dovetail.numerics.lq_forms import popcount_sum, product_table, table_sum
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges
 from dovetail.numerics.reference import run_integer, run_node
+from tests.numerics.lq_forms import popcount_sum, product_table, table_sum
 from tests.numerics.lq_networks import coded, conv_of, images, learned, network
 
 BITS = st.integers(0, 4)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir import Array, Coded, Constant
-from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.lq import levels_of, weight_values
 from dovetail.numerics.lq_forms import grouped, placed, windows
 
@@ -73,8 +72,3 @@ def float_sum(op: Coded, x: Array, layer: FloatLayer) -> Floats:
         for f, row in enumerate(rows):
             total[:, group, f] = paired(row[:, None, None] * seen[:, group].transpose(1, 0, 2))
     return placed(op, x, total)
-
-
-def float_codes(op: Coded, x: Array, layer: FloatLayer) -> Array:
-    """Codes by thresholds on the float sums."""
-    return count_steps(float_sum(op, x, layer), layer.steps)

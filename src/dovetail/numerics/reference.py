@@ -13,6 +13,7 @@ from dovetail.errors import ModelError
 from dovetail.ir import Array, Function, Graph, Lookup, Node, Opaque, Real, Tensor
 from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
+from dovetail.numerics.opaque import run_function, run_opaque
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 
 
@@ -83,7 +84,6 @@ def _working(tensor: Tensor) -> np.dtype[np.generic]:
 
 def run_foreign(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
     """A foreign node or a formula on real values, in the types it was exported with."""
-    from dovetail.numerics.opaque import run_function, run_opaque  # here, so that other networks need no ONNX Runtime
     typed = [np.asarray(x).astype(np.dtype(graph.tensors[t].element)) for x, t in zip(inputs, node.inputs, strict=True)]
     if isinstance(node.op, Function):
         return run_function(node.op, typed[0], [c.array for c in graph.params(node)])

@@ -36,16 +36,6 @@ SMALL = 170
 """Largest magnitude whose one and a half fits a byte."""
 
 
-def int8_weights(constant: Constant) -> Ints:
-    """Stored integers of a quantized constant; a float one is rounded to int8 with a power of two per filter."""
-    if constant.scheme is not None:
-        return constant.array.astype(np.int64)
-    array = constant.array.astype(np.float64)
-    peak = np.abs(array).reshape(len(array), -1).max(axis=1, initial=0.0)
-    scale = _scales(peak).reshape(-1, *([1] * (array.ndim - 1)))
-    return np.clip(np.rint(array / scale), 1 - LARGEST, LARGEST - 1).astype(np.int64)
-
-
 def _scales(peaks: NDArray[np.floating]) -> Floats:
     """The power of two of each filter at which its largest weight fits."""
     peaks = peaks.astype(np.float64)
@@ -182,11 +172,6 @@ class DigitCounts:
     per_channel: Ints
     magnitudes: Ints
     length: float
-
-
-def count_digits(weights: NDArray[np.integer]) -> Digits:
-    """Digits of integer weights."""
-    return Digits(weights)
 
 
 def multiplier_adders(multipliers: Sequence[int]) -> tuple[float, float]:

@@ -42,11 +42,6 @@ class Matrices:
     growth: Floats | float
 
 
-def adders_left(found: Matrices) -> Floats:
-    """Adders of the matrices after sharing."""
-    return _left(found, *logarithms(found))
-
-
 def summed(found: Matrices) -> tuple[Floats, Floats, Floats]:
     """Adders of matrices, the bits of their carry chains, and their registers."""
     r, c, d = logarithms(found)
@@ -85,14 +80,8 @@ def _width(found: Matrices, weights: tuple[float, ...], r: Floats, c: Floats) ->
     return np.asarray(fixed + weights[4] * r + weights[5] * c, dtype=np.float64)
 
 
-def carry_width(found: Matrices) -> Floats:
-    """Mean bits of an adder's carry chain: its width less what passes below the higher operand."""
-    r, c, _ = logarithms(found)
-    return _width(found, CARRY_WIDTH, r, c)
-
-
 def carry_bits_of_one(bits: float, length: float, growth: float) -> Callable[[float, float, float], float]:
-    """`adders_left` times `carry_width` of single matrices of a layer, given their digits, filters and columns.
+    """Carry bits, as `summed` finds them, of single matrices of a layer, given their digits, filters and columns.
 
     In plain numbers, which are faster than arrays of one.
     """

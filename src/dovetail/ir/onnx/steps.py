@@ -64,15 +64,6 @@ class ImportStep:
     run: Callable[[Draft], Draft]
 
 
-def simplify(graph: Graph) -> Graph:
-    """The steps that rewrite a graph, in their order: those behind "build the graph"."""
-    draft = Draft(Path(graph.name), {}, graph=graph)
-    for step in STEPS[[s.name for s in STEPS].index("build the graph") + 1:]:
-        draft = step.run(draft)
-    assert draft.graph is not None
-    return draft.graph
-
-
 def _parse(draft: Draft) -> Draft:
     model, sha256 = onnx_file.load(draft.path)
     return replace(draft, model=model, sha256=sha256)
