@@ -13,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Clamp, Conv, Gemm, Graph, Window
-from dovetail.ir.onnx.read import read_onnx
-from dovetail.ir.onnx.steps import STEPS, Draft
+from dovetail.ir.onnx.read import STEPS, Draft, read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.fixed import dequantize, quantize

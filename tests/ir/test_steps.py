@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import ModelError
-from dovetail.ir.onnx.read import read_onnx
-from dovetail.ir.onnx.steps import STEPS
+from dovetail.ir.onnx.read import STEPS, read_onnx
 
 
 def test_what_a_step_requires_an_earlier_one_ensures() -> None:

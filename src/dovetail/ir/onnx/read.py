@@ -1,15 +1,28 @@
-"""ONNX to graph: the steps of `STEPS`, one after the other."""
+"""The import of an ONNX file as one ordered list of steps: what each requires, and what it ensures for those after it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.graph import Graph
-from dovetail.ir.onnx.steps import STEPS, Draft
-from dovetail.ir.tensor import Shape
+from dovetail.ir.onnx import file as onnx_file
+from dovetail.ir.onnx.boundary import build_graph, read_inputs
+from dovetail.ir.onnx.clusters import grouped
+from dovetail.ir.onnx.dialect import modernised, read_as_single
+from dovetail.ir.onnx.foreign import target_opset
+from dovetail.ir.onnx.layout import sink_transposes
+from dovetail.ir.onnx.nodes import read_items
+from dovetail.ir.onnx.prepare import check_opsets, check_outputs, check_size, inlined, ordered, print_names
+from dovetail.ir.onnx.qonnx_thresholds import code_layers
+from dovetail.ir.onnx.state import MALFORMED, Reader, malformed
+from dovetail.ir.operators.lq import narrow_codes
+from dovetail.ir.passes import drop_still, fold_activations, fold_affine, turn_weights
+from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
+from dovetail.ir.tensor import Constant, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +32,165 @@ class Imported:
     graph: Graph
     sha256: str
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A model on its way in: a file first, then ONNX nodes, then nodes being read, then a graph."""
+
+    path: Path
+    shapes: Mapping[str, Shape]
+    """Shapes of inputs, by name, as the user states them."""
+    model: Any = None
+    """The parsed protobuf; steps before reading rewrite it."""
+    sha256: str = ""
+    nodes: tuple[Any, ...] = ()
+    """The ONNX nodes that some output depends on, in the order of their use."""
+    reader: Reader | None = None
+    inputs: tuple[str, ...] = ()
+    graph: Graph | None = None
+    notes: tuple[str, ...] = ()
+    """What was assumed on the way."""
+
+    @property
+    def where(self) -> str:
+        return str(self.path)
+
+    @property
+    def read(self) -> Reader:
+        """The nodes read so far."""
+        assert self.reader is not None
+        return self.reader
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStep:
+    """One step: it may rely on what it `requires`, and leaves behind what it `ensures`."""
+
+    name: str
+    requires: tuple[str, ...]
+    ensures: str
+    run: Callable[[Draft], Draft]
+
+
+def _parse(draft: Draft) -> Draft:
+    model, sha256 = onnx_file.load(draft.path)
+    return replace(draft, model=model, sha256=sha256)
+
+
+def _in_place(change: Callable[[Any, str], tuple[str, ...] | None]) -> Callable[[Draft], Draft]:
+    """A step that checks or rewrites the protobuf where it is, and perhaps has notes."""
+    def run(draft: Draft) -> Draft:
+        return replace(draft, notes=(*draft.notes, *(change(draft.model, draft.where) or ())))
+    return run
+
+
+def _rewritten(change: Callable[[Any, str], Any]) -> Callable[[Draft], Draft]:
+    """A step that makes another protobuf of the one before."""
+    return lambda draft: replace(draft, model=change(draft.model, draft.where))
+
+
+def _damaged(step: Callable[[Draft], Draft]) -> Callable[[Draft], Draft]:
+    """A step over nodes that nobody has checked yet: what contradicts itself there is the file's fault."""
+    def run(draft: Draft) -> Draft:
+        try:
+            return step(draft)
+        except MALFORMED as error:
+            raise malformed(draft.where, "a node", error) from None
+    return run
+
+
+def _order(draft: Draft) -> Draft:
+    return replace(draft, nodes=tuple(ordered(draft.model.graph, draft.where)))
+
+
+def _read_constants(draft: Draft) -> Draft:
+    model, where = draft.model, draft.where
+    reader = Reader(where, target_opset(model), {o.name: {""} for o in model.graph.output},
+                    traces=model.producer_name != onnx_file.PRODUCER)
+    reader.note_users(draft.nodes)
+    for proto in model.graph.initializer:
+        reader.constants[proto.name] = Constant(proto.name, onnx_file.array_of(proto, where))
+    for sparse in model.graph.sparse_initializer:
+        reader.constants[sparse.values.name] = Constant(sparse.values.name, onnx_file.dense_of(sparse, where))
+    return replace(draft, reader=reader)
+
+
+def _read_inputs(draft: Draft) -> Draft:
+    return replace(draft, inputs=read_inputs(draft.read, draft.model, draft.shapes))
+
+
+def _read_nodes(draft: Draft) -> Draft:
+    read_items(draft.read, grouped(draft.model, draft.nodes))
+    return draft
+
+
+def _code_layers(draft: Draft) -> Draft:
+    code_layers(draft.read)
+    return draft
+
+
+def _build(draft: Draft) -> Draft:
+    graph = build_graph(draft.read, draft.model, draft.inputs)
+    foreign = [f"kept as it is, for the CPU: {why}" for output, why in draft.read.reasons.items() if output in graph.tensors]
+    return replace(draft, graph=graph, notes=(*draft.notes, *draft.read.notes, *foreign))
+
+
+def _on_graph(change: Callable[[Graph], Graph]) -> Callable[[Draft], Draft]:
+    """A step that makes another graph of the one before."""
+    def run(draft: Draft) -> Draft:
+        assert draft.graph is not None
+        return replace(draft, graph=change(draft.graph))
+    return run
+
+
+STEPS = (
+    # The file.
+    ImportStep("parse the file", (), "a protobuf with nodes, of bounded size", _parse),
+    ImportStep("count nodes", ("a protobuf with nodes, of bounded size",), "a bounded number of nodes", _in_place(check_size)),
+    ImportStep("print names", ("a bounded number of nodes",), "names of one printable line", _in_place(print_names)),
+    ImportStep("check opsets", ("names of one printable line",), "operators of known meaning", _in_place(check_opsets)),
+    ImportStep("check outputs", ("a protobuf with nodes, of bounded size",), "outputs", _in_place(check_outputs)),
+    ImportStep("inline functions", ("names of one printable line",), "no calls but of operators of ours", _rewritten(inlined)),
+    # The ONNX nodes.
+    ImportStep("raise old opsets", ("no calls but of operators of ours", "operators of known meaning"),
+               "operators as we write them, where the onnx package converts", _rewritten(modernised)),
+    ImportStep("read as single precision", ("no calls but of operators of ours",), "one float type",
+               _damaged(_in_place(read_as_single))),
+    ImportStep("sink transposes", ("one float type",), "channels first, where transposes cancel",
+               _damaged(_in_place(sink_transposes))),
+    ImportStep("order nodes", ("outputs", "no calls but of operators of ours"), "needed nodes, each after those it reads",
+               _order),
+    # The nodes being read.
+    ImportStep("read constants", ("one float type", "needed nodes, each after those it reads"), "constants as arrays",
+               _read_constants),
+    ImportStep("read inputs", ("constants as arrays",), "inputs with shapes", _read_inputs),
+    ImportStep("read nodes", ("inputs with shapes", "needed nodes, each after those it reads",
+                              "channels first, where transposes cancel"), "typed or foreign nodes", _read_nodes),
+    ImportStep("code layers between codes", ("typed or foreign nodes",), "layers of codes with a bias of their own digits",
+               _code_layers),
+    ImportStep("build the graph", ("typed or foreign nodes", "outputs"), "a checked graph under public names", _build),
+    # The graph. Affine folding exposes Conv → Clip; activation folding then leaves one node per layer.
+    ImportStep("fold affine layers", ("a checked graph under public names",), "no BatchNorm behind a layer",
+               _on_graph(fold_affine)),
+    ImportStep("fold activations", ("no BatchNorm behind a layer",), "activations inside their layers",
+               _on_graph(fold_activations)),
+    ImportStep("spread schemes", ("activations inside their layers",), "moved values with the scheme of their source",
+               _on_graph(spread_schemes)),
+    ImportStep("narrow codes", ("moved values with the scheme of their source",), "codes in the bits of their thresholds",
+               _on_graph(narrow_codes)),
+    ImportStep("narrow inputs", ("moved values with the scheme of their source",), "limited inputs in fewer bits",
+               _on_graph(narrow_inputs)),
+    ImportStep("turn weights", ("moved values with the scheme of their source",), "flattened maps read as they are",
+               _on_graph(turn_weights)),
+    ImportStep("settle parameters", ("moved values with the scheme of their source", "flattened maps read as they are"),
+               "integer parameters between integers", _on_graph(settle_parameters)),
+    ImportStep("keep floats", ("integer parameters between integers",), "nodes on floats, in a quantized graph, as foreign ones",
+               _on_graph(keep_floats)),
+    ImportStep("drop still reshapes", ("nodes on floats, in a quantized graph, as foreign ones",), "no reshape to the same shape",
+               _on_graph(drop_still)),
+)
+"""The import, in order. What a step requires, an earlier one ensures."""
 
 
 def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Imported:

@@ -6,7 +6,7 @@ QuantizeLinear is exact, so plain ONNX Runtime computes the very integers of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
@@ -17,8 +17,8 @@ from onnx import TensorProto, helper
 from dovetail.errors import UnsupportedError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx import file as onnx_file
-from dovetail.ir.onnx import inline as onnx_inline
 from dovetail.ir.onnx import lq as onnx_lq
+from dovetail.ir.onnx.prepare import domains, rename_inside
 from dovetail.ir.onnx.writer import Boundary, Writer
 from dovetail.ir.operators.base import RELU, Op, Product
 from dovetail.ir.operators.convolution import Conv
@@ -27,7 +27,7 @@ from dovetail.ir.operators.linear import Gemm, Reduce
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
 from dovetail.ir.operators.movement import Select, Transpose, Upsample
 from dovetail.ir.operators.opaque import Opaque
-from dovetail.ir.operators.pointwise import Function, Lookup
+from dovetail.ir.operators.pointwise import TABLE_ENTRIES, Function, Lookup
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.operators.window import Pads, Window
 from dovetail.ir.tensor import Scheme, Tensor
@@ -283,9 +283,45 @@ def _upsample(writer: Writer, node: Node, op: Upsample, output: str) -> None:
                 coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
+def _inline(writer: Writer, node: Node, content: bytes, given: Mapping[str, str], results: Mapping[str, str]) -> None:
+    """The nodes of a small model, with its own constants; `results` name the outputs that are used."""
+    alone = onnx.load_model_from_string(content).graph
+    names, (output, *_) = {"": "", **given, **results}, results.values()
+    for weight in alone.initializer:
+        names[weight.name] = f"{node.name}{writer.sep}{weight.name}"
+        copy = TensorProto()
+        copy.CopyFrom(weight)
+        copy.name = names[weight.name]
+        writer.initializers[copy.name] = copy
+    for i, original in enumerate(alone.node):
+        proto: Any = onnx.NodeProto()
+        proto.CopyFrom(original)
+        proto.name = original.name or (node.name if i == len(alone.node) - 1 else f"{node.name}{writer.sep}{i}")
+        del proto.input[:], proto.output[:]
+        proto.input.extend(names[i] for i in original.input)
+        proto.output.extend(names.setdefault(o, f"{output}{writer.sep}inner_{o}") for o in original.output)
+        rename_inside(proto, names, lambda inner: f"{output}{writer.sep}inner_{inner}")
+        writer.domains |= domains(proto)
+        writer.nodes.append(proto)
+
+
+def _lookup(writer: Writer, node: Node, op: Lookup, codes: str, output: str) -> None:
+    """A table in integers only: Cast, an offset (per channel where tables differ), Gather."""
+    stem = f"{node.name}{writer.sep}"
+    table = writer.graph.constants[node.params[0]].array
+    shape = writer.graph.shape(node.output)
+    offset = np.asarray(-op.lo, dtype=np.int32)
+    if op.by_channel:
+        offset = (np.arange(shape[1], dtype=np.int32) * TABLE_ENTRIES - op.lo).reshape((1, -1) + (1,) * (len(shape) - 2))
+    wide = writer.emit("Cast", [codes], f"{stem}codes", f"{stem}cast", to=TensorProto.INT32)
+    index = writer.emit("Add", [wide, writer.constant(f"{stem}offset", offset.astype(np.int32))], f"{stem}index", f"{stem}shift")
+    entries = writer.constant(node.params[0], table.reshape(-1))
+    writer.emit("Gather", [entries, index], output, node.name, axis=0, doc_string=op.name)
+
+
 def _opaque(writer: Writer, node: Node, op: Opaque, output: str) -> None:
-    onnx_inline.inline(writer, node, op.content, {f"x{i}": read_value(writer, t) for i, t in enumerate(node.inputs)},
-                       {f"y{op.index}": output})
+    _inline(writer, node, op.content, {f"x{i}": read_value(writer, t) for i, t in enumerate(node.inputs)},
+            {f"y{op.index}": output})
 
 
 def _function(writer: Writer, node: Node, op: Function, output: str) -> None:
@@ -293,7 +329,7 @@ def _function(writer: Writer, node: Node, op: Function, output: str) -> None:
     along = (-1,) + (1,) * (len(writer.graph.shape(node.output)) - 2)
     given = {"x0": read_value(writer, node.inputs[0])}
     given |= {f"p{i}": writer.constant(p, writer.graph.constants[p].array.reshape(along)) for i, p in enumerate(node.params)}
-    onnx_inline.inline(writer, node, op.content, given, {"y0": output})
+    _inline(writer, node, op.content, given, {"y0": output})
 
 
 def _mul(writer: Writer, node: Node, op: Mul, output: str) -> None:
@@ -328,6 +364,6 @@ WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str], None]] = {
 }
 """How each operator is written: real values in, real values before clamp and rounding out."""
 STORED_WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str, str], None]] = {
-    Coded: onnx_lq.write_coded, Lookup: onnx_inline.lookup, Thresholds: onnx_lq.write_thresholds,
+    Coded: onnx_lq.write_coded, Lookup: _lookup, Thresholds: onnx_lq.write_thresholds,
 }
 """How operators are written that store integers themselves (`Op.stores`): stored integers in, stored integers out."""
