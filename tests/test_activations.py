@@ -101,6 +101,7 @@ def test_the_quantized_block_is_tables_and_products_and_round_trips(model: Path,
     assert read_onnx(path).graph == graph
 
 
+@pytest.mark.verilator
 def test_a_build_is_exact_wherever_it_runs(model: Path, tmp_path: Path) -> None:
     build = compile_model(model, "tx2-c10gx", tmp_path / "free", verify=False)
     assert verify_build(build, frames=4).equal

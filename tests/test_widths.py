@@ -46,7 +46,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.mark.slow("runs whole commands")
+@pytest.mark.slow("plans and measures a network many times")
 def test_every_point_is_measured_and_the_chosen_model_is_written(data: str, tmp_path: Path,
                                                                  capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bits"

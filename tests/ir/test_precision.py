@@ -59,6 +59,7 @@ def test_half_precision_means_what_it_did(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_float(read_onnx(path).graph, {"x": x})["y"], expected.astype(np.float64), rtol=0.02)
 
 
+@pytest.mark.verilator
 def test_a_half_precision_model_becomes_a_build_that_is_exact(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(residual_block(TensorProto.FLOAT16).SerializeToString())

@@ -70,6 +70,7 @@ def test_an_if_over_shapes_takes_its_branch(tmp_path: Path, batch: int) -> None:
     assert ("Abs" in [n.op.kind for n in graph.nodes]) is (batch == 2)
 
 
+@pytest.mark.verilator
 def test_an_if_over_data_stays_whole_and_exact(tmp_path: Path) -> None:
     """Both branches read values from around them; the plan keeps the node on the CPU."""
     def branch(op: str) -> Any:
@@ -170,6 +171,7 @@ ODD: dict[str, tuple[list[Any], dict[str, list[int]], dict[str, list[int]]]] = {
 }
 
 
+@pytest.mark.verilator
 @pytest.mark.parametrize("case", ODD)
 def test_odd_interfaces_are_planned_built_and_exact(case: str, tmp_path: Path) -> None:
     nodes, inputs, outputs = ODD[case]
@@ -199,6 +201,7 @@ def test_outputs_that_nothing_computes_are_left_out_and_said(tmp_path: Path) -> 
                               "output x is an input as it came; it is left out")
 
 
+@pytest.mark.verilator
 def test_bytes_as_input_are_cast_where_the_network_says(tmp_path: Path) -> None:
     nodes = [node("Cast", ["x"], ["f"], "cast", to=TensorProto.FLOAT), node("Conv", ["f", "w"], ["y"], "conv")]
     path = write(tmp_path / "m.onnx", nodes, {"x": [1, 2, 6, 6]}, {"y": [1, 3, 4, 4]}, {"w": weights(3, 2, 3, 3)})

@@ -47,6 +47,7 @@ def test_a_network_over_time_becomes_images_of_one_row(tmp_path: Path) -> None:
     assert graph.shape("x") == (1, 2, 33)
 
 
+@pytest.mark.verilator
 def test_its_quantized_form_survives_export_and_runs_on_its_devices(tmp_path: Path) -> None:
     path = keywords(tmp_path / "m.onnx")
     graph = quantized(read_onnx(path).graph)

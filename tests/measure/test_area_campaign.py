@@ -40,6 +40,7 @@ class Recorder(Executor):
         return future
 
 
+@pytest.mark.yosys
 def test_a_second_run_counts_nothing_and_a_changed_layer_alone_is_counted(tmp_path: Path) -> None:
     store, first, second, third = AreaResults(tmp_path / "store"), Recorder(), Recorder(), Recorder()
     counted = run_campaign([TINY, TINY_POOL], ["ecp5"], store, silent, first)
@@ -52,6 +53,7 @@ def test_a_second_run_counts_nothing_and_a_changed_layer_alone_is_counted(tmp_pa
     assert [found is not None for _, found in third.results] == [False, True]
 
 
+@pytest.mark.yosys
 def test_an_interrupted_run_keeps_what_it_counted(tmp_path: Path) -> None:
     def interrupt(stage: str, done: int, total: int) -> None:
         if done == 1:
@@ -63,6 +65,7 @@ def test_an_interrupted_run_keeps_what_it_counted(tmp_path: Path) -> None:
     assert len(store.keys("ecp5")) == 1
 
 
+@pytest.mark.yosys
 def test_the_process_pool_of_its_own_finds_what_another_executor_stored(tmp_path: Path) -> None:
     store = AreaResults(tmp_path)
     key, found = count_layer(TINY, "ecp5", frozenset())
@@ -97,6 +100,7 @@ def test_a_longer_campaign_contains_a_shorter_one_and_both_halves_have_every_ope
         assert {layer.layer.op for layer in part} >= {"conv", "gemm", "add", "max_pool", "average_pool", "global_average"}
 
 
+@pytest.mark.slow("fits the area model")
 def test_a_fit_finds_the_coefficients_that_counts_were_made_with_and_is_judged_by_unseen_layers() -> None:
     model, layers = dhm_model("dhm-ecp5"), designed_area_layers(64)
     true = {name: 0.5 + index / 10 for index, name in enumerate((*LOGIC, *REGISTERS))}

@@ -49,6 +49,7 @@ def test_all_int8_is_what_quantization_makes(menu: BitChoices) -> None:
     np.testing.assert_array_equal(run_integer(made, x)["logits"], run_integer(plain, x)["logits"])
 
 
+@pytest.mark.slow("quantizes a network many times")
 def test_layers_and_what_they_read_have_the_bits_that_were_asked_for(menu: BitChoices) -> None:
     graph = menu.graph({"dw1": "int4", "pw2": "int4", "dw3": "lq2", "fc1": "lq3", "conv1": "lq2"})
 

@@ -22,6 +22,7 @@ NARROW = {"alexnet", "alexnet-bn", "vgg16", "resnet18", "resnet50", "googlenet",
 """Networks tested at a quarter of their width, to keep the suite short."""
 
 
+@pytest.mark.slow("computes every network of the zoo")
 @pytest.mark.parametrize("name", zoo.names())
 def test_the_reference_equals_onnx_runtime(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.onnx"
