@@ -8,6 +8,8 @@ from scipy.optimize import linprog
 
 from dovetail.partition.accelerator.column_generation import Programme, solved
 
+pytestmark = pytest.mark.quick
+
 NONE = np.zeros(0, dtype=np.int64)
 
 

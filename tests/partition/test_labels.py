@@ -23,6 +23,8 @@ from dovetail.partition.solve import plan
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, platform, residual
 
+pytestmark = pytest.mark.quick
+
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40))
 def test_labels_of_two_limits_are_kept_unless_an_earlier_one_takes_no_more(rows: list[tuple[int, int, int]]) -> None:

@@ -16,6 +16,8 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from tests.partition.worlds import Synthetic, platform, residual
 
+pytestmark = pytest.mark.quick
+
 KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "best_objective", "lower_bound", "gap",
         "beyond", "candidate_bound", "bound_covers", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "baselines",
         "clocks", "pinned", "assignment", "resources", "nodes", "notes"}

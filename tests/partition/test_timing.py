@@ -19,6 +19,8 @@ from dovetail.partition.tables.costs import tabulate, tabulate_all
 from dovetail.platform.device import Platform
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual
 
+pytestmark = pytest.mark.quick
+
 
 def world(fpgas: int) -> Platform:
     """The synthetic world with a chain of further FPGAs behind its first."""
