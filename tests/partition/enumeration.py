@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from dovetail.partition.columns import options
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, join_device, run_arms
 from dovetail.partition.plan import Goal, Mode, Split
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.tables.columns import options
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 
 Judged = tuple[float, float, tuple[float, ...], Mapping[str, float]]

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.columns import inputs_held, options
-from dovetail.partition.cuts import Network, network, price_limits, total
 from dovetail.partition.effort import counted, slowdown
 from dovetail.partition.exact.arcs import solve_steps
+from dovetail.partition.exact.cuts import Network, network, price_limits, total
 from dovetail.partition.linear_programs import cheapest_walk
 from dovetail.partition.options import PROOF
 from dovetail.partition.parallel.block_steps import jumps
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import inputs_held, options
 from dovetail.partition.tables.costs import prune, tabulate
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration

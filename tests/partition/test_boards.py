@@ -16,12 +16,12 @@ from dovetail.partition.boards.label_search import Filled, Filling
 from dovetail.partition.boards.relaxation import STAND_INS, Pool, Share
 from dovetail.partition.boards.solver import pooled_problem
 from dovetail.partition.boards.symmetry import Names, states_of
-from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Network, price_limits
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.exact.cuts import Network, price_limits
 from dovetail.partition.exact.fronts import Fronts, Grain, fronts_of
 from dovetail.partition.exact.solver import solve_network
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options
 from tests.partition.enumeration import Enumeration
 from tests.partition.test_optimality import shortcut
 from tests.partition.test_pooled import Alike, net_of, ring

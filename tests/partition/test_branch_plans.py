@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.ir import Graph
-from dovetail.partition.columns import options
-from dovetail.partition.cuts import price_limits, total
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.arcs import solve_steps
+from dovetail.partition.exact.cuts import price_limits, total
 from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.labels import Search
 from dovetail.partition.exact.tree import relaxed_tree
@@ -25,6 +24,7 @@ from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import options
 from dovetail.platform.device import Kind
 from tests.partition.branching import SHAPES, branching, shuffled, two_blocks
 from tests.partition.enumeration import Enumeration

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Add, Axis, Concat, Graph
-from dovetail.partition.columns import options
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate, reevaluate_all
 from dovetail.partition.parallel.branches import Block, blocks, contiguous
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Assignment, Mode, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import options
 from dovetail.platform.device import Device, Kind, Link, Platform
 from dovetail.schedule.list_schedule import schedule
 from tests.partition.branching import SHAPES, branching, nested, shuffled, two_blocks

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.columns import inputs_held, options
 from dovetail.partition.evaluate import Evaluation, evaluate
 from dovetail.partition.interval.busy import busiest
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Goal, Mode, whole_on
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual

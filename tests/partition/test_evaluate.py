@@ -15,11 +15,11 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.candidates import cut_positions
-from dovetail.partition.columns import inputs_held, options
-from dovetail.partition.cuts import network
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.exact.cuts import network
 from dovetail.partition.plan import Mode, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.platform.device import Device, Kind, Link, Platform
 from tests.partition.worlds import Builder, Synthetic, chain, depthwise, fork, platform, pooled, residual

@@ -10,7 +10,6 @@ import pytest
 from dovetail import zoo
 from dovetail.ir import Axis, Graph
 from dovetail.ir.onnx.read import read_onnx
-from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.finer import finer_splits, worth_finer
@@ -19,6 +18,7 @@ from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import options
 from dovetail.partition.work import check_split
 from dovetail.platform.load import load_platform
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual

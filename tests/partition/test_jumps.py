@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.columns import Options, inputs_held, options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.parallel.block_steps import MOST_COLUMNS, jumps
 from dovetail.partition.parallel.overlap import arm_devices, join_device
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options, inputs_held, options
 from dovetail.platform.device import Kind
 from tests.partition.branching import SHAPES, branching
 from tests.partition.test_narrow import wide

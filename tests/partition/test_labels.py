@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.cuts import completions
 from dovetail.partition.exact import labels
 from dovetail.partition.exact.by_device import choices_of, network_over
+from dovetail.partition.exact.cuts import completions
 from dovetail.partition.exact.labels import _least, front_of_two
 from dovetail.partition.exact.tree import tree_of
 from dovetail.partition.options import PROOF

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.columns import inputs_held, options
-from dovetail.partition.cuts import Limit, Network, network, total
+from dovetail.partition.exact.cuts import Limit, Network, network, total
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.platform.device import Kind, Platform
 from tests.partition.test_exact import check

@@ -12,10 +12,9 @@ from dovetail.errors import InternalError
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Concat, Graph
 from dovetail.partition.candidates import WHOLE_RANK
-from dovetail.partition.columns import Options, options
-from dovetail.partition.cuts import stages
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact import by_device
+from dovetail.partition.exact.cuts import stages
 from dovetail.partition.exact.elimination import rank, thin
 from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.exact.tree import relaxed_tree
@@ -26,6 +25,7 @@ from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over, looked_at
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import Options, options
 from tests.partition.worlds import Builder, Synthetic, platform, residual
 
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.ir import Add, Axis, Concat, Graph
-from dovetail.partition.cuts import price_limits
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.arcs import solve_steps
+from dovetail.partition.exact.cuts import price_limits
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.plan_json import plan_from_json, plan_to_json

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
-from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import options
 from dovetail.platform.device import Kind
 from tests.partition.branching import SHAPES, branching, shuffled, two_blocks
 from tests.partition.enumeration import Enumeration

@@ -17,14 +17,14 @@ from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.boards.relaxation import ROW, STAND_INS, pool_of
 from dovetail.partition.boards.solver import CLOSE, pooled_problem
-from dovetail.partition.columns import inputs_held, options
-from dovetail.partition.cuts import Network, network
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.exact.cuts import Network, network
 from dovetail.partition.options import PROOF
 from dovetail.partition.parallel.block_steps import jumps
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.pipeline import graph_to_plan
 from dovetail.planning import Options, make_plan

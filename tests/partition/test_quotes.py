@@ -30,12 +30,12 @@ from dovetail.ir import (
     Window,
 )
 from dovetail.partition.boards.solver import pooled_problem
-from dovetail.partition.columns import options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.memo import Memo
 from dovetail.partition.plan import Split
 from dovetail.partition.problem import PIECES, QUOTES, TWINS, Problem, entry, price
 from dovetail.partition.tables import quotes
+from dovetail.partition.tables.columns import options
 from dovetail.partition.tables.quotes import ask_all, ask_pieces, menu_of
 from dovetail.partition.tables.regions import Ends, share_ends, share_regions
 from dovetail.platform.device import Kind

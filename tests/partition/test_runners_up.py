@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dovetail.ir import Node
-from dovetail.partition.columns import CHOICES, options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.tree import relaxed_tree, tree_of
@@ -19,6 +18,7 @@ from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Plan, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import CHOICES, options
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual

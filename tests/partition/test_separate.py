@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.partition.columns import compacted, options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.separate_bound import strike_dear
 from dovetail.partition.linear_programs import Corner, _by_highs, _pivoted, largest_minimum
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import compacted, options
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, residual
 
 GOALS = (Goal.LATENCY, Goal.ENERGY, Goal.EDP)

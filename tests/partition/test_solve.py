@@ -13,7 +13,6 @@ from dovetail import zoo
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Axis
-from dovetail.partition.columns import Options
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import cost_node, evaluate
 from dovetail.partition.explain import baselines
@@ -22,6 +21,7 @@ from dovetail.partition.options import PROOF
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan
+from dovetail.partition.tables.columns import Options
 from dovetail.partition.work import Place, work_of
 from dovetail.pipeline import graph_to_plan
 from dovetail.platform.device import Kind

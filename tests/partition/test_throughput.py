@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
-from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.arcs import used_by
 from dovetail.partition.interval.changes import TRIED
@@ -24,6 +23,7 @@ from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import options
 from dovetail.partition.tolerances import CLOSE
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration

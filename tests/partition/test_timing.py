@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dovetail.ir import Graph
-from dovetail.partition.columns import compacted, inputs_held, options
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.partition.tables import timing
+from dovetail.partition.tables.columns import compacted, inputs_held, options
 from dovetail.partition.tables.costs import tabulate, tabulate_all
 from dovetail.platform.device import Platform
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual

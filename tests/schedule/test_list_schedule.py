@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.ir import Graph
-from dovetail.partition.columns import options
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Mode, Split, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
+from dovetail.partition.tables.columns import options
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.timeline import Timeline
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dovetail.errors import InternalError
-from dovetail.partition.columns import Options, options
 from dovetail.partition.evaluate import Evaluation
 from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.parallel.block_steps import offered
 from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options, options
 from dovetail.partition.tolerances import TOLERANCE
 
 SLACK = 10 * TOLERANCE

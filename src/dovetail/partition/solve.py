@@ -10,7 +10,6 @@ from math import inf
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.boards.solver import crowded
-from dovetail.partition.columns import CHOICES, options
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.effort import counted, worked
@@ -42,6 +41,7 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over
 from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.strategy import eased, exact, move_cuts
+from dovetail.partition.tables.columns import CHOICES, options
 from dovetail.partition.tables.timing import TIMED
 from dovetail.partition.tolerances import ROUNDING
 from dovetail.partition.work import check_split

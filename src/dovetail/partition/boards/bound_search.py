@@ -11,8 +11,8 @@ from dovetail.hardware.shares import Floats
 from dovetail.partition.boards.label_search import Filling
 from dovetail.partition.boards.relaxation import Pool, Share
 from dovetail.partition.boards.symmetry import Names
-from dovetail.partition.cuts import Network, Priced, price_limits, total
 from dovetail.partition.effort import worked
+from dovetail.partition.exact.cuts import Network, Priced, price_limits, total
 from dovetail.partition.exact.fronts import EPSILON, SLACK, Fronts, Grain, fronts_of
 from dovetail.partition.exact.solver import mixture_of
 from dovetail.partition.plan import Assignment

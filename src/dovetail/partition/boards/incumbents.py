@@ -10,14 +10,14 @@ from dovetail.hardware.shares import Ints
 from dovetail.partition.boards.local_search import improved
 from dovetail.partition.boards.placement import NARROW, WIDE, place, renamed
 from dovetail.partition.boards.relaxation import Pool, Share
-from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Network
 from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.exact.cuts import Network
 from dovetail.partition.exact.energy_delay import Point, Region, ends
 from dovetail.partition.exact.refine import refine
 from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import TOLERANCE, Problem
+from dovetail.partition.tables.columns import Options
 
 WASTES = (1.0, 0.0)
 """Weights of unused room with which partial plans are compared, one search after another: fully, and not at all."""

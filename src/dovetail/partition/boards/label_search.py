@@ -22,8 +22,8 @@ from dovetail.partition.boards.board_loads import BoardLoads
 from dovetail.partition.boards.labels import Labels, fewer, joined, undominated, without_same
 from dovetail.partition.boards.placement import renamed
 from dovetail.partition.boards.symmetry import Names, states_of
-from dovetail.partition.cuts import Network, Step
 from dovetail.partition.effort import sorting, spend, worked
+from dovetail.partition.exact.cuts import Network, Step
 from dovetail.partition.exact.fronts import EPSILON, SLACK, Fronts, Reached, Ways, numbered, spread, ways
 from dovetail.partition.plan import Assignment, Split
 

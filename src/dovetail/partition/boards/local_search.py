@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dovetail.ir import Node
 from dovetail.partition.boards.placement import renamed
 from dovetail.partition.boards.relaxation import Pool
-from dovetail.partition.columns import fits, options
 from dovetail.partition.evaluate import Evaluation, reevaluate, reevaluate_all
 from dovetail.partition.plan import Assignment, Split, whole_on
 from dovetail.partition.problem import TOLERANCE, Problem, price
+from dovetail.partition.tables.columns import fits, options
 
 PASSES = 3
 """Times all nodes are tried on other boards: chosen; most plans change in the first only."""

@@ -15,9 +15,8 @@ from dovetail.partition.boards.bound_search import FINE, LITTLE, SearchReport, f
 from dovetail.partition.boards.incumbents import Incumbents
 from dovetail.partition.boards.relaxation import STAND_INS, Share, pool_of
 from dovetail.partition.boards.symmetry import Names
-from dovetail.partition.columns import Options, compacted, options
-from dovetail.partition.cuts import Network, Priced, follow, price_limits, priced_costs
 from dovetail.partition.effort import worked
+from dovetail.partition.exact.cuts import Network, Priced, follow, price_limits, priced_costs
 from dovetail.partition.exact.elimination import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.exact.energy_delay import AXES, Point
 from dovetail.partition.exact.separate_bound import strike_dear
@@ -26,6 +25,7 @@ from dovetail.partition.exact.tree import Tree, relaxed_tree
 from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import QUOTES, Problem
+from dovetail.partition.tables.columns import Options, compacted, options
 from dovetail.partition.tables.quotes import LENT, priced_alike
 from dovetail.platform.device import Kind
 

@@ -13,8 +13,8 @@ from itertools import permutations
 import numpy as np
 
 from dovetail.hardware.shares import Ints
-from dovetail.partition.columns import Held, Pattern, numbered
-from dovetail.partition.cuts import Network
+from dovetail.partition.exact.cuts import Network
+from dovetail.partition.tables.columns import Held, Pattern, numbered
 
 MOST_BOARDS = 4
 """Boards whose names are exchanged: all orders of more are too many."""

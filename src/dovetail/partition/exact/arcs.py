@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
-from dovetail.partition.cuts import COVERED, Network, Priced, Step, onward, priced_costs
 from dovetail.partition.effort import slowdown, spend
+from dovetail.partition.exact.cuts import COVERED, Network, Priced, Step, onward, priced_costs
 from dovetail.partition.exact.labels import Found
 from dovetail.partition.linear_programs import cheapest_walk
 from dovetail.partition.tolerances import PROGRAM_ERROR, ROUNDING

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
-from dovetail.partition.columns import Options, compacted, inputs_held, options
-from dovetail.partition.cuts import Network, network
 from dovetail.partition.effort import halfway
 from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.exact.cuts import Network, network
 from dovetail.partition.exact.elimination import CORE, CORE_LIMIT, Ranking, rank, thin
 from dovetail.partition.exact.energy_delay import Point
 from dovetail.partition.exact.every_way import bound_every_way
@@ -26,6 +25,7 @@ from dovetail.partition.parallel.block_steps import jumps, left_out
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound_over
+from dovetail.partition.tables.columns import Options, compacted, inputs_held, options
 from dovetail.partition.tables.costs import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.tables.transfers import wide
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.candidates import WHOLE_RANK
-from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Stage, priced_costs, stages, taking
+from dovetail.partition.exact.cuts import Stage, priced_costs, stages, taking
 from dovetail.partition.exact.price_search import Reply, maximise_bound
 from dovetail.partition.exact.tree import Hanging, Tree, cheapest, hang, marginals
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options
 from dovetail.partition.tables.costs import variable_inputs
 from dovetail.partition.tolerances import ROUGH, TOLERANCE
 

@@ -11,7 +11,6 @@ from math import prod
 
 import numpy as np
 
-from dovetail.partition.columns import Options, options
 from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.energy_delay import Point
 from dovetail.partition.exact.separate_bound import least_costs
@@ -19,6 +18,7 @@ from dovetail.partition.exact.tree import TREES, relaxed_tree
 from dovetail.partition.parallel.block_steps import left_out, whole_columns
 from dovetail.partition.parallel.branches import Block
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options, options
 from dovetail.partition.tables.costs import Table
 from dovetail.partition.tables.lazy import Later
 

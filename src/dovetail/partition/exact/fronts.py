@@ -19,8 +19,8 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.boards.symmetry import Names, called, states_of
-from dovetail.partition.cuts import COVERED, Network, Step, completions, onward, priced_costs
 from dovetail.partition.effort import sorting, spend, worked
+from dovetail.partition.exact.cuts import COVERED, Network, Step, completions, onward, priced_costs
 from dovetail.partition.exact.labels import FAN
 from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 

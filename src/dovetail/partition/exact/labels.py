@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.cuts import COVERED, Network, Priced, Step, completions, onward, priced_costs
 from dovetail.partition.effort import sorting, spend, worked
+from dovetail.partition.exact.cuts import COVERED, Network, Priced, Step, completions, onward, priced_costs
 from dovetail.partition.tolerances import ROUNDING, SETTLED
 from dovetail.values import dataclass
 

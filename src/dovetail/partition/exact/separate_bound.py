@@ -11,11 +11,11 @@ from math import inf
 import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.columns import Options
 from dovetail.partition.exact.price_search import Reply, maximise_bound
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
+from dovetail.partition.tables.columns import Options
 from dovetail.partition.tolerances import ROUGH, ROUNDING, TOLERANCE
 from dovetail.partition.work import transfer_of
 

@@ -11,9 +11,9 @@ from math import inf
 
 import numpy as np
 
-from dovetail.partition.cuts import Limit, Network, Priced, price_limits, total
 from dovetail.partition.effort import halfway, worked
 from dovetail.partition.exact.arcs import solve_steps, used_by
+from dovetail.partition.exact.cuts import Limit, Network, Priced, price_limits, total
 from dovetail.partition.exact.energy_delay import AXES, Point, Region, product
 from dovetail.partition.exact.labels import FEW_LABELS, Found, Search
 from dovetail.partition.plan import Assignment, Goal

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.columns import Held, Options, inputs_held, options
 from dovetail.partition.effort import spend
 from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.block_steps import Jump, jumps, whole_columns
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Held, Options, inputs_held, options
 from dovetail.partition.tables.costs import Table, tabulate_all, variable_inputs
 
 NOTHING = np.zeros(())

@@ -13,7 +13,6 @@ from dovetail.errors import UnsupportedError
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.candidates import divide, even_counts, even_cuts
-from dovetail.partition.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
 from dovetail.partition.exact.separate_bound import least_costs
@@ -21,6 +20,7 @@ from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TWINS, Problem, axes_of, price
+from dovetail.partition.tables.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.partition.tables.quotes import capable
 from dovetail.partition.tables.transfers import wide

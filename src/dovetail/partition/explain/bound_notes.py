@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dovetail.partition.boards.relaxation import STAND_INS
 from dovetail.partition.candidates import FEW_DEVICES, partners
-from dovetail.partition.columns import Options
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.explain.reasons_per_node import shown
 from dovetail.partition.parallel.block_steps import MOST_COLUMNS, left_out
 from dovetail.partition.plan import FEWER, Goal
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options
 from dovetail.words import counted
 
 ONE_INPUT = "bound: from a relaxation in which every node pays the transfers of one input only"

@@ -9,11 +9,11 @@ from math import inf
 from dovetail.errors import InfeasibleError
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Node
-from dovetail.partition.columns import Options
-from dovetail.partition.cuts import Limit, Network, completions
+from dovetail.partition.exact.cuts import Limit, Network, completions
 from dovetail.partition.interval.limits import PER_FRAME
 from dovetail.partition.plan import Split
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options
 from dovetail.partition.tables.quotes import share_needs, whole_needs
 
 INTERVAL = "interval between frames"

@@ -14,8 +14,9 @@ from math import inf
 import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.columns import Options, compacted, inputs_held, options
-from dovetail.partition.cuts import (
+from dovetail.partition.effort import spend
+from dovetail.partition.evaluate import Evaluation, reevaluate_all
+from dovetail.partition.exact.cuts import (
     COVERED,
     Network,
     Step,
@@ -26,8 +27,6 @@ from dovetail.partition.cuts import (
     price_limits,
     priced_costs,
 )
-from dovetail.partition.effort import spend
-from dovetail.partition.evaluate import Evaluation, reevaluate_all
 from dovetail.partition.exact.elimination import Ranking, thin
 from dovetail.partition.exact.separate_bound import least_costs
 from dovetail.partition.interval.tables import busy_table, shared_names
@@ -35,6 +34,7 @@ from dovetail.partition.interval.weights import Ledger
 from dovetail.partition.parallel.block_steps import Jump, jumps, whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, Split
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Options, compacted, inputs_held, options
 from dovetail.partition.tables.costs import tabulate_all
 from dovetail.partition.tolerances import TOLERANCE
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.ir import Node
-from dovetail.partition.columns import options
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, reevaluate
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import options
 from dovetail.partition.tables.transfers import wide
 from dovetail.partition.tolerances import TOLERANCE
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.cuts import Network
 from dovetail.partition.effort import spend
+from dovetail.partition.exact.cuts import Network
 from dovetail.partition.interval.weights import Ledger
 from dovetail.partition.tolerances import TOLERANCE
 

@@ -13,7 +13,7 @@ from dataclasses import field
 import numpy as np
 
 from dovetail.hardware.shares import Floats
-from dovetail.partition.cuts import Network
+from dovetail.partition.exact.cuts import Network
 from dovetail.partition.exact.fronts import fronts_of
 from dovetail.partition.interval.weights import Ledger, Weighed
 from dovetail.partition.tolerances import ROUNDOFF

@@ -12,16 +12,16 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.columns import Held
-from dovetail.partition.cuts import Limit, Network
 from dovetail.partition.effort import halfway
 from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.exact.cuts import Limit, Network
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.geometric.rounding import Polish
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.parallel.block_steps import Jump, whole_columns
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Held
 from dovetail.partition.tolerances import CLOSE
 
 PER_FRAME = " per frame"

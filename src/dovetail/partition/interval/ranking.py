@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.hardware.shares import Floats
-from dovetail.partition.columns import Held, inputs_held
 from dovetail.partition.exact.elimination import Ranking
 from dovetail.partition.exact.tree import Tree, cheapest, marginals
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.interval.weights import Ledger, WeightedReply, best_weights, even_weights
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Held, inputs_held
 
 
 def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float) -> Ranking:

@@ -15,10 +15,9 @@ from math import inf
 import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats
-from dovetail.partition.columns import Options, inputs_held
-from dovetail.partition.cuts import Limit, Priced, completions, follow, network
 from dovetail.partition.effort import halfway, worked
 from dovetail.partition.exact.arcs import solve_steps, used_by
+from dovetail.partition.exact.cuts import Limit, Priced, completions, follow, network
 from dovetail.partition.exact.elimination import CORE, thin
 from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS, Found, Search
 from dovetail.partition.exact.solver import Answer
@@ -32,6 +31,7 @@ from dovetail.partition.interval.weights import Cut, Ledger, Weighed, WeightedRe
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound
+from dovetail.partition.tables.columns import Options, inputs_held
 from dovetail.partition.tables.costs import tabulate_all
 from dovetail.partition.tolerances import CLOSE, ROUNDING, TOLERANCE
 

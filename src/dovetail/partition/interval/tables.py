@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.columns import Held, Options
 from dovetail.partition.interval.busy import arrays, reusable, worker
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
+from dovetail.partition.tables.columns import Held, Options
 from dovetail.partition.tables.costs import Table, variable_inputs
 from dovetail.partition.tables.lazy import Later
 from dovetail.partition.tables.transfers import fetched

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from dovetail.hardware.shares import Floats
-from dovetail.partition.cuts import Limit, Network
+from dovetail.partition.exact.cuts import Limit, Network
 from dovetail.partition.interval.weights import Ledger
 from dovetail.values import dataclass
 

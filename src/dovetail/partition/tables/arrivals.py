@@ -14,9 +14,9 @@ import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
-from dovetail.partition.columns import Held, Pattern
 from dovetail.partition.plan import Mode
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Held, Pattern
 from dovetail.partition.tables.transfers import all_fetched, fetched, ways, wide
 from dovetail.partition.work import packet_s
 from dovetail.values import dataclass

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.columns import Held, Options
 from dovetail.partition.effort import spend
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.arrivals import Arrivals, Fetch, arrivals
+from dovetail.partition.tables.columns import Held, Options
 from dovetail.partition.tables.lazy import Later
 from dovetail.partition.tables.transfers import wide
 from dovetail.values import dataclass

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.boards.relaxation import STAND_INS
-from dovetail.partition.columns import Held, Pattern, numbered
 from dovetail.partition.memo import Cache
 from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Held, Pattern, numbered
 
 SHORT = 1 << 24
 """Whole numbers up to this are exact in a float of 32 bits. Source: IEEE 754 singles."""
