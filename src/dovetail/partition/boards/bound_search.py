@@ -120,22 +120,28 @@ def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
 
 DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
 """How much more than the least of the fronts plans that take less of the pool may cost to be offered."""
-FEW_LATE, GRAINED_LATE = 0.75, 0.75
-"""Part of the time by which fronts may end late that those of a few boards have, and those that follow a rough search."""
+FEW_LATE = 0.75
+"""Part of the time by which fronts may end late that those of a few boards have: chosen."""
+GRAINED_LATE = 0.75
+"""The same for fronts that follow a rough search: chosen."""
 LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin."""
-LITTLE, AGAIN = 2.5e-3, 0.25
-"""By how much plans must be better than one that is near the best to be looked for first, and the part of the time left in which
-that must be done for all to be looked for."""
+LITTLE = 2.5e-3
+"""Fraction by which plans must be better than one that is near the best to be looked for first: chosen."""
+AGAIN = 0.25
+"""Part of the time left in which that must be done for all plans to be looked for: chosen."""
 ENDING = 0.25
 """Part of the time left before which a search over all of a few boards hurries: it goes on to its end, with fewer labels."""
 GROWN = 3.0
 """Times as long as the last fronts that wider ones take at least, where boards are many: what cannot be done is not begun."""
 NEAR = 0.12
 """How far above the prices' bound a plan for the boards may be to be taken for one near the best."""
-GROWTH, FULL_GROWTH, FOUND_GROWTH = 0.6, 1.1, 0.3
-"""Powers with which time grows with labels where they are few, as most of it goes to states, where they are as many as allowed,
-and where a plan was found, below which all others are then looked for."""
+GROWTH = 0.6
+"""Power with which time grows with labels where they are few, as most of it goes to states: an estimate."""
+FULL_GROWTH = 1.1
+"""The same where they are as many as allowed."""
+FOUND_GROWTH = 0.3
+"""The same where a plan was found, below which all others are then looked for."""
 SOON = 1.2
 """How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
 ROUGH = Grain(32, below=False, most=200)
@@ -152,7 +158,7 @@ def fronts_below(net: Network, weights: tuple[float, float], priced: Priced, cut
                  names: Names, share: Share, free: bool, grain: Grain | None = None) -> Fronts | None:
     """Fronts under what binds, all mixed into one limit.
 
-    Where nothing does, under a limit that plans to be seated may need; if `free`, under none: states then have one label each.
+    Where nothing does, under a limit that plans of few boards may need; if `free`, under none: states then have one label each.
     """
     active = frozenset(x.name for x, p in zip(net.limits, priced.prices, strict=True) if p > 0)
     if any(x.budget is None for x in net.limits if x.name in active):
