@@ -74,7 +74,7 @@ def test_a_plan_and_its_bound_are_the_same_to_the_last_bit_however_fast_clocks_r
             run_clocks(patched, times)
             found.append(planned(name))
     assert found[0] == found[1]
-    assert planned(name, 1.5).lower_bound > found[0].lower_bound  # the limit was what ended the search
+    assert planned(name, 3.0).lower_bound > found[0].lower_bound  # the limit was what ended the search
 
 
 def test_searches_on_two_threads_count_apart() -> None:
