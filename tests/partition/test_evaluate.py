@@ -17,7 +17,6 @@ from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.candidates import cut_positions
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.cuts import network
-from dovetail.partition.memo import Memo
 from dovetail.partition.plan import Mode, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.columns import inputs_held, options
@@ -105,17 +104,17 @@ def test_transfers_that_share_a_link_wait_for_each_other() -> None:
     # and as an fpga keeps nothing, its own 16 bytes go to the host and back (2 s each) once its way out is free.
     assert found.nodes[1].latency_s == pytest.approx(2.0 + 4.0 + 0.5)
     assert found.nodes[1].transfer_bytes == 48
-    half_duplex = replace(pair(), platform=star(full_duplex=False), memo=Memo())
+    half_duplex = replace(pair(), platform=star(full_duplex=False))
     assert evaluate(half_duplex, {"n0": split, "n1": split}).nodes[1].latency_s == pytest.approx(2.0 + 1.0 + 4.0 + 0.5)
 
 
 def test_an_engine_slower_than_its_link_hides_the_transfers_and_pays_two_packets() -> None:
     quick = replace(star(), links=tuple(replace(link, bandwidth_bytes_per_s=80.0) for link in star().links))
-    found = evaluate(replace(pair(), platform=quick, memo=Memo()), {"n0": whole_on("fpga"), "n1": whole_on("cpu")})
+    found = evaluate(replace(pair(), platform=quick), {"n0": whole_on("fpga"), "n1": whole_on("cpu")})
     assert found.nodes[0].latency_s == pytest.approx(4 / 80 + 1.0)
     assert found.nodes[1].latency_s == pytest.approx(4 / 80 + 1.0)
     half_duplex = replace(quick, links=tuple(replace(link, full_duplex=False) for link in quick.links))
-    found = evaluate(replace(pair(), platform=half_duplex, memo=Memo()), {"n0": whole_on("fpga"), "n1": whole_on("cpu")})
+    found = evaluate(replace(pair(), platform=half_duplex), {"n0": whole_on("fpga"), "n1": whole_on("cpu")})
     assert found.nodes[1].latency_s == pytest.approx(32 / 80 + 1.0)
 
 
@@ -137,7 +136,7 @@ def test_a_row_split_fetches_only_its_halo() -> None:
 def test_energy_counts_idle_devices_for_the_whole_frame() -> None:
     base = pair()
     devices = tuple(replace(d, idle_power_w=2.0) for d in base.platform.devices)
-    busy = replace(base, platform=replace(base.platform, devices=devices), memo=Memo())
+    busy = replace(base, platform=replace(base.platform, devices=devices))
     found = evaluate(busy, {"n0": whole_on("gpu"), "n1": whole_on("cpu")})
     assert found.energy_j == pytest.approx(2.0 + 6.0 * found.latency_s)
     assert found.energy_j == pytest.approx(sum(n.energy_j for n in found.nodes) + found.delivery_j)

@@ -24,10 +24,18 @@ class Cache(Generic[Key, Value]):
 class Memo:
     """The tables of one question; questions that differ only in goal or limits share them."""
 
-    __slots__ = ("_tables",)
+    __slots__ = ("_subject", "_tables")
 
     def __init__(self, tables: dict[Cache[Any, Any], dict[Any, Any]] | None = None) -> None:
         self._tables = {} if tables is None else tables
+        self._subject: tuple[object, ...] | None = None
+
+    def about(self, *subject: object) -> Memo:
+        """This memo, if it has no subject yet or these very values; an empty one with this subject else."""
+        if self._subject is not None and any(a is not b for a, b in zip(self._subject, subject, strict=True)):
+            return Memo().about(*subject)
+        self._subject = subject
+        return self
 
     def of(self, cache: Cache[Key, Value]) -> dict[Key, Value]:
         """The table that a cache names; empty at first."""

@@ -83,6 +83,7 @@ class Problem:
             ordered = contiguous(self.graph, found)
             object.__setattr__(self, "forks", found if ordered is self.graph else blocks(ordered))
             object.__setattr__(self, "graph", ordered)
+        object.__setattr__(self, "memo", self.memo.about(self.graph, self.platform, self.costs))
         for name in self.fixed:
             if name not in self.order:
                 raise UsageError(
