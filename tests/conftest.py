@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -48,8 +46,6 @@ SLOW_FOLDERS = {
 """Folders in the slow tier, with the reason; of them, what is marked `quick` is in the quick tier."""
 REFUSED = {"verilator": ("DOVETAIL_VERILATOR", "CXX"), "yosys": ("DOVETAIL_YOSYS",), "chromium": ("DOVETAIL_CHROMIUM",)}
 """Variables that name a tool; in the quick tier they name no file, so that whoever looks for the tool fails."""
-QUICK_TEST_S = 10.0
-"""Processor time of a test in the quick tier, at most. Chosen: three times what the longest takes."""
 CORES = 2
 """Cores that durations are told for: those of the machine that checks commits."""
 DURATIONS = Path(__file__).with_name("durations.json")
@@ -123,35 +119,10 @@ def _durations() -> dict[str, dict[str, float]]:
     return {tier: known.get(tier, {}) for tier in ("quick", "slow", "deep")}
 
 
-class _TooLong(BaseException):
-    """Not an Exception, so that neither code under test nor hypothesis takes it for one of theirs."""
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Measure a test's processor time, its tools' included; in the quick tier end one that takes too long."""
-
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin to measure a test's processor time."""
     item.stash[BEGAN] = _processor_s()
-    if item.config.getoption("--tier") == "quick":
-        signal.signal(signal.SIGPROF, _end)
-        signal.setitimer(signal.ITIMER_PROF, QUICK_TEST_S)
-    try:
-        return (yield)
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise _TooLong(f"more than {QUICK_TEST_S:g} s of processor time; make it smaller, or mark it slow with the reason")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """In the quick tier, refuse a test whose children took too long: the timer does not count them."""
-    result = yield
-    if item.config.getoption("--tier") == "quick" and _processor_s() - item.stash[BEGAN] > QUICK_TEST_S:
-        _end(signal.SIGPROF, None)
-    return result
 
 
 BEGAN = pytest.StashKey[float]()

@@ -1,4 +1,4 @@
-"""The quick tier: what is marked stays out, and what should have been marked fails."""
+"""The quick tier: what is marked stays out, and a test that looks for a tool without its marker fails."""
 
 from __future__ import annotations
 
@@ -32,30 +32,27 @@ def test_that_is_slow():
 def test_that_is_deep():
     raise AssertionError("not in this tier")
 
-def test_that_computes_for_long():
-    while True:
-        pass
+def test_that_computes():
+    sum(range(3_000_000))
 """
 
 
 def run(folder: Path, tests: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run tests in a folder with our conftest, whose limit on time is a second there."""
-    ours = CONFTEST.read_text(encoding="utf-8").replace("QUICK_TEST_S = 10.0", "QUICK_TEST_S = 1.0")
-    (folder / "conftest.py").write_text(ours, encoding="utf-8")
+    """Run tests in a folder with our conftest."""
+    (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "test_some.py").write_text(tests, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), *arguments, str(folder)]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_the_quick_tier_has_no_marked_test_and_refuses_tools_and_long_tests(tmp_path: Path) -> None:
+def test_the_quick_tier_has_no_marked_test_and_refuses_tools(tmp_path: Path) -> None:
     done = run(tmp_path, TESTS, "--tier", "quick", "--record-durations")
-    assert "4 failed, 1 passed, 3 deselected" in done.stdout, done.stdout
+    assert "3 failed, 2 passed, 3 deselected" in done.stdout, done.stdout
     for tool, marker in (("verilator", "verilator"), ("C++ compiler", "verilator"), ("yosys", "yosys")):
         assert re.search(rf"ToolError: {re.escape(tool)}: .*mark-the-test-{marker} is not an executable file", done.stdout)
-    assert "more than 1 s of processor time; make it smaller, or mark it slow with the reason" in done.stdout
     recorded = json.loads((tmp_path / "durations.json").read_text(encoding="utf-8"))
     assert list(recorded["quick"]) == ["test_some.py"]
-    assert recorded["quick"]["test_some.py"] >= 0.9
+    assert recorded["quick"]["test_some.py"] > 0
     assert recorded["slow"] == {}
 
 
