@@ -77,7 +77,8 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 def test_pages_that_the_sources_name_exist() -> None:
     folders = ("src", "tests", "bench", "scripts", "examples", "docs")
     texts = [ROOT / "Makefile", ROOT / "README.md", ROOT / "pyproject.toml", *(
-        p for folder in folders for p in (ROOT / folder).rglob("*") if p.suffix in TEXT and p.is_file())]
+        p for folder in folders for p in (ROOT / folder).rglob("*")
+        if p.suffix in TEXT and p.is_file() and ".egg-info" not in str(p))]
     absent = {f"{path.relative_to(ROOT)}: {page}" for path in texts if path != Path(__file__)
               for page in re.findall(r"\bdocs/[\w/-]+\.(?:md|svg|png)", path.read_text(encoding="utf-8"))
               if not (ROOT / page).exists()}
