@@ -24,6 +24,8 @@ from onnx import helper, numpy_helper
 HERE = Path(__file__).parent
 PACKAGE = Path("src") / "dovetail"
 SOURCES = HERE.parents[1] / PACKAGE
+BEFORE = {"engine": "operator"}
+"""Changes that another one comes before: a new engine needs an operator that has none."""
 DOCUMENT = HERE.parents[1] / "docs" / "architecture.md"
 
 
@@ -40,12 +42,18 @@ class Change:
     def make(self, copy: Path) -> set[str]:
         """Copy the package to `copy`/src, change it there, and return the files that changed, below the package."""
         shutil.copytree(SOURCES, copy / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+        if self.name in BEFORE:
+            Change(BEFORE[self.name])._apply(copy)
+        before = _contents(copy)
+        self._apply(copy)
+        return {file for file, content in _contents(copy).items() if before.get(file) != content}
+
+    def _apply(self, copy: Path) -> None:
+        """Add the change's files, and edit others."""
         shutil.copytree(self.folder / "src", copy / "src", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         for edit in json.loads((self.folder / "change.json").read_text(encoding="utf-8")):
             file = copy / PACKAGE / edit["file"]
             file.write_text(edited(file.read_text(encoding="utf-8"), edit), encoding="utf-8")
-        return {path.relative_to(copy / PACKAGE).as_posix() for path in sorted((copy / PACKAGE).rglob("*"))
-                if path.is_file() and not _same(path, SOURCES / path.relative_to(copy / PACKAGE))}
 
     def check(self, copy: Path) -> None:
         """Run the change's check against the copy, with a small model; it fails as its process does."""
@@ -68,8 +76,10 @@ def small_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _same(one: Path, other: Path) -> bool:
-    return other.is_file() and one.read_bytes() == other.read_bytes()
+def _contents(copy: Path) -> dict[str, bytes]:
+    """The package's files."""
+    return {path.relative_to(copy / PACKAGE).as_posix(): path.read_bytes() for path in (copy / PACKAGE).rglob("*")
+            if path.is_file()}
 
 
 def edited(text: str, edit: Mapping[str, str]) -> str:

@@ -4,12 +4,14 @@ import pytest
 
 from tests.extension.changes import Change, edited, listed, stands_for
 
-TITLES = {"operator": "Add an operator", "board": "Add a board", "solver": "Add a solver", "kernel": "Add a GPU kernel"}
+TITLES = {"operator": "Add an operator", "board": "Add a board", "solver": "Add a solver", "kernel": "Add a GPU kernel",
+          "engine": "Add an FPGA engine"}
 """Headings of docs/architecture.md by change."""
 
 
 @pytest.mark.parametrize("name", ["operator", "board", "solver", pytest.param(
-    "kernel", marks=pytest.mark.slow("runs a kernel in Triton's interpreter"))])
+    "kernel", marks=pytest.mark.slow("runs a kernel in Triton's interpreter")), pytest.param(
+    "engine", marks=pytest.mark.verilator)])
 def test_a_change_touches_the_files_that_the_document_lists(name, tmp_path):
     change = Change(name)
     changed, patterns = change.make(tmp_path), listed(TITLES[name])
