@@ -38,7 +38,7 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     text = board.read_text()
     assert "number <= number + 16'd1;" in text
     board.write_text(text.replace("number <= number + 16'd1;", "number <= number + 16'd3;"))
-    wrong = execute.verify(load_build(folder, trust=True), 2).first_mismatch
+    wrong = verification.verify(load_build(folder, trust=True), 2).first_mismatch
     assert wrong is not None
     assert "a board reports a fault of a link that nobody injected" in wrong.fault
     assert "status of fpga0, fpga1: " in wrong.fault

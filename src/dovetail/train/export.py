@@ -7,7 +7,7 @@ turn them into codes where a layer reads them; a shortcut that changes shape is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
 from typing import Any
 
@@ -101,7 +101,7 @@ class _Exporter:
         weight = _array(layer.weight) * gain.reshape(-1, *[1] * (layer.weight.ndim - 1))
         own = (Constant(f"{name}_weight", weight.astype(np.float32)), Constant(f"{name}_bias", offset.astype(np.float32)))
         limit = RELU if clamp or layer.activation is not None else None
-        op = type(body)(**{**{f: getattr(body, f) for f in body.__dataclass_fields__}, "clamp": limit})
+        op = replace(body, clamp=limit)
         node = Node(name, op, (source.tensor,), tuple(c.name for c in own), f"{name}_out")
         return TrainedTensor(self.add(node, own, None), 0, np.ones(1))
 
