@@ -14,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from zoo_graph import network
-
 from dovetail import partition
 from dovetail.ir import Graph
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal
 from dovetail.partition.solve import plan
 from dovetail.platform.load import load_platform
+from lib.zoo_graph import network
 
 CASES = (("resnet18", "tx2-c10gx", Goal.LATENCY, 4.0), ("squeezenet1.1", "tx2-c10gx", Goal.THROUGHPUT, 2.0),
          ("mobilenet-v2", "tx2-c10gx", Goal.LATENCY, 4.0), ("googlenet", "tx2-c10gx", Goal.LATENCY, 1.0),
