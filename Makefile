@@ -69,8 +69,8 @@ check: $(VENV)/.ready-dev
 	$(BIN)/lint-imports
 
 # Those of a GPU (bench/gpu_*.py) and of training need one, mutated builds take half an hour, lq_accuracy judges a trained network,
-# effort prints rates; each says how it is run.
-ALONE := bench/gpu_%.py bench/lq_training.py bench/lq_accuracy.py bench/mutated_builds.py bench/effort.py
+# effort and constants print tables; each says how it is run.
+ALONE := bench/gpu_%.py bench/lq_training.py bench/lq_accuracy.py bench/mutated_builds.py bench/effort.py bench/constants.py
 BENCHES := $(filter-out $(ALONE),$(wildcard bench/*.py))
 bench: $(VENV)/.ready
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,bench,peers]'
