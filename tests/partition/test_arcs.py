@@ -43,7 +43,7 @@ def test_steps_equal_enumeration_under_several_limits(name: str, seed: int, budg
     cap = share * plan(graph, board, replace(PROOF, goal=Goal.ENERGY), costs=costs).energy_j
     problem = Problem(graph, board, costs, max_energy_j=cap)
     truth, net = Enumeration(problem), net_of(problem)
-    found = solve_steps(net, (1.0, 0.0), price_limits(net, (1.0, 0.0), np.inf, np.inf), np.inf, 20.0, 0.0)
+    found = solve_steps(net, net.costs((1.0, 0.0)), price_limits(net, (1.0, 0.0), np.inf, np.inf), np.inf, 20.0, 0.0)
     assert found is not None
     assert found.bound <= truth.best * (1 + 1e-9)
     if truth.legal == 0:
@@ -59,7 +59,8 @@ def test_medium_chains_are_planned_as_a_mixed_integer_program_would(seed: int) -
     graph, board, costs = chain(12, 4, 6), platform(seed, KINDS, 60.0), Synthetic(seed)
     found, problem = plan(graph, board, replace(PROOF, time_limit_s=30.0), costs=costs), Problem(graph, board, costs)
     net = net_of(problem)
-    other = solve_steps(net, (1.0, 0.0), price_limits(net, (1.0, 0.0), np.inf, np.inf), found.objective * 1.01, 60.0, 0.0)
+    priced = price_limits(net, (1.0, 0.0), np.inf, np.inf)
+    other = solve_steps(net, net.costs((1.0, 0.0)), priced, found.objective * 1.01, 60.0, 0.0)
     assert found.status is Status.OPTIMAL
     assert other is not None
     assert other.value == pytest.approx(found.objective, rel=1e-6)

@@ -50,7 +50,7 @@ def boards_of(net: Network, pool: Pool) -> tuple[int, ...]:
 
 def fronts(net: Network, share: Share, names: Names | None, grain: Grain | None = None) -> Fronts:
     amounts = [share.taken(own.resources) for own in net.owners]
-    found = fronts_of(net, (1.0, 0.0), amounts, 0.0, inf, LABELS, inf, names, grain)
+    found = fronts_of(net, net.costs((1.0, 0.0)), amounts, 0.0, inf, LABELS, inf, names, grain)
     assert found is not None
     return found
 
@@ -202,15 +202,15 @@ def test_a_state_and_what_other_names_make_of_it_are_called_the_same() -> None:
 def test_fronts_are_given_up_where_labels_are_too_many_or_time_is_over() -> None:
     net, _, share = pooled(Problem(chain(3, 2, 3), ring(2, 3, 30.0), Alike(2)))
     amounts = [share.taken(own.resources) for own in net.owners]
-    assert fronts_of(net, (1.0, 0.0), amounts, 0.0, inf, 1, inf) is None
-    assert fronts_of(net, (1.0, 0.0), amounts, 0.0, inf, LABELS, 0.0) is None
+    assert fronts_of(net, net.costs((1.0, 0.0)), amounts, 0.0, inf, 1, inf) is None
+    assert fronts_of(net, net.costs((1.0, 0.0)), amounts, 0.0, inf, LABELS, 0.0) is None
 
 
 def test_no_beginning_is_below_a_cut_off_under_the_prices_bound() -> None:
     net, _, share = pooled(Problem(chain(3, 2, 3), ring(5, 3, 30.0), Alike(5)))
     bound = price_limits(net, (1.0, 0.0), inf, inf).bound
     amounts = [share.taken(own.resources) for own in net.owners]
-    found = fronts_of(net, (1.0, 0.0), amounts, 0.0, bound * 0.5, LABELS, inf)
+    found = fronts_of(net, net.costs((1.0, 0.0)), amounts, 0.0, bound * 0.5, LABELS, inf)
     assert found is not None
     assert found.best == inf
     assert found.path() is None
@@ -224,8 +224,8 @@ def test_names_strike_nothing_that_a_plan_below_the_cut_off_needs(seed: int, cou
     net, pool, share = pooled(problem)
     names = Names(net, boards_of(net, pool), beside=False)
     amounts = [share.taken(own.resources) for own in net.owners]
-    free = fronts_of(net, (1.0, 0.0), amounts, 0.0, inf, LABELS, inf, names)
+    free = fronts_of(net, net.costs((1.0, 0.0)), amounts, 0.0, inf, LABELS, inf, names)
     assert free is not None
-    cut = fronts_of(net, (1.0, 0.0), amounts, 0.0, free.best / part, LABELS, inf, names)
+    cut = fronts_of(net, net.costs((1.0, 0.0)), amounts, 0.0, free.best / part, LABELS, inf, names)
     assert cut is not None
     assert cut.best == free.best

@@ -17,7 +17,7 @@ from dovetail.partition.exact.cuts import price_limits, total
 from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.labels import Search
 from dovetail.partition.exact.tree import relaxed_tree
-from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.interval.weights import rank_interval
 from dovetail.partition.options import PROOF
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Goal, Mode
@@ -78,7 +78,8 @@ def test_programs_of_steps_and_labels_equal_enumeration(shape: str, seed: int, s
     truth, net = Enumeration(problem), net_of(problem)
     priced = price_limits(net, (1.0, 0.0), inf, inf)
     assert priced.bound <= truth.best * (1 + 1e-9)
-    for found in (solve_steps(net, (1.0, 0.0), priced, inf, 20.0, 0.0), Search(net, (1.0, 0.0), priced).run(inf, 10_000, inf)):
+    for found in (solve_steps(net, net.costs((1.0, 0.0)), priced, inf, 20.0, 0.0),
+                  Search(net, net.costs((1.0, 0.0)), priced).run(inf, 10_000, inf)):
         assert found is not None
         assert (found.path is None) == (truth.legal == 0)
         if found.path is not None:

@@ -19,7 +19,7 @@ from dovetail.partition.exact.elimination import rank, thin
 from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.exact.tree import relaxed_tree
 from dovetail.partition.interval import solver as throughput
-from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.interval.weights import rank_interval
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem

@@ -17,7 +17,6 @@ from dovetail.ir import Graph
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.arcs import used_by
 from dovetail.partition.interval.changes import TRIED
-from dovetail.partition.interval.fronts import fitting_bound
 from dovetail.partition.interval.solver import _Search
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode, Status
@@ -99,7 +98,7 @@ def test_fronts_of_weighted_times_bound_every_plan_that_fits_and_are_no_weaker_t
     search = _Search(problem, [options(problem, n) for n in problem.graph.nodes], inf)
     found = search.weigh({}, inf)
     for ceiling in (truth * 1.5, truth * (1 + 1e-9), truth * 0.99):
-        bound, paths = fitting_bound(search.net, search.ledger, found, ceiling, inf)
+        bound, paths = search._fitting(found, ceiling, inf)
         assert found.bound <= bound
         assert bound <= truth * (1 + 1e-12) or bound <= found.bound
         for path in paths:

@@ -33,7 +33,7 @@ from dovetail.partition.explain.reasons_per_node import at_once_note, explain
 from dovetail.partition.explain.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.explain.thrift import spare
 from dovetail.partition.gc_pause import uncollected
-from dovetail.partition.interval.ranking import rank_interval
+from dovetail.partition.interval.weights import rank_interval
 from dovetail.partition.judged import finished
 from dovetail.partition.options import PROOF, Options
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan

@@ -21,8 +21,8 @@ from dovetail.partition.exact.solver import Answer
 from dovetail.partition.exact.tree import tree_of
 from dovetail.partition.explain.bound_notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note
 from dovetail.partition.interval.limits import plans_in_time
-from dovetail.partition.interval.ranking import rank_interval
 from dovetail.partition.interval.solver import shortest_interval
+from dovetail.partition.interval.weights import rank_interval
 from dovetail.partition.plan import Assignment, Goal, Mode
 from dovetail.partition.problem import Problem
 

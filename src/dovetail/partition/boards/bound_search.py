@@ -167,7 +167,7 @@ def fronts_below(net: Network, weights: tuple[float, float], priced: Priced, cut
     if active:
         mixture, alone = mixture_of(net, priced, active)
         amounts, price = net.amounts(mixture), float(alone.prices[0])
-    return fronts_of(net, weights, amounts, price, cutoff, REACHED, deadline, names, grain)
+    return fronts_of(net, net.costs(weights), amounts, price, cutoff, REACHED, deadline, names, grain)
 
 
 def _loads(net: Network, shares: Sequence[Share], boards: tuple[int, ...]) -> list[Floats]:

@@ -50,7 +50,7 @@ class _Landing:
     through: Floats
 
 
-def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, seconds: float,
+def solve_steps(net: Network, costs: list[Floats], priced: Priced, cutoff: float, seconds: float,
                 tolerance: float, level: int = 0, only: Sequence[Flags] | None = None, least: float = 0.0) -> Found | None:
     """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out.
 
@@ -58,7 +58,7 @@ def solve_steps(net: Network, weights: tuple[float, float], priced: Priced, cuto
     is made as small as possible; no plan's is below `least`, in seconds. With `only` (see `used_by`) the best over some columns
     is looked for, and there is no bound.
     """
-    left = _steps(net, weights, priced, cutoff, only)
+    left = _steps(net, costs, priced, cutoff, only)
     if left is None:
         return None
     steps, sizes = left
@@ -104,10 +104,10 @@ def used_by(net: Network, paths: Iterable[tuple[int, ...]]) -> list[Flags]:
     return found
 
 
-def _steps(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float,
+def _steps(net: Network, base: list[Floats], priced: Priced, cutoff: float,
            only: Sequence[Flags] | None) -> tuple[list[Steps], list[int]] | None:
     """Steps whose bound is within the cut-off, and the number of states of every cut; None if they are too many."""
-    base, amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
+    amounts = [net.amounts(x) for x in net.limits]
     arrays = _Arrays(net, base, amounts, priced_costs(base, amounts, priced.prices), priced.to_go,
                      cutoff + float(priced.prices.sum()) + ROUNDING * abs(cutoff), only)
     states, reached = np.zeros((1, 0), dtype=np.int64), np.zeros(1)

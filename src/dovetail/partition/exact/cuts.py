@@ -64,8 +64,6 @@ class Limit:
     limit: float
     parts: tuple[tuple[Limit, float], ...] = ()
     given: tuple[Floats, ...] | None = field(default=None, compare=False)
-    carry: tuple[Floats, ...] | None = field(default=None, compare=False)
-    """Where a limit holds for every stretch of a plan: what part of the sum so far each entry takes on, all of it or none."""
 
 
 @dataclass(frozen=True, slots=True)

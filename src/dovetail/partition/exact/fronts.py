@@ -164,13 +164,12 @@ class Grain:
                        front.parent[last], front.origin[last], front.column[last])
 
 
-def fronts_of(net: Network, weights: tuple[float, float], amounts: list[Floats], price: float, cutoff: float, most: int,
+def fronts_of(net: Network, base: list[Floats], amounts: list[Floats], price: float, cutoff: float, most: int,
               deadline: float, names: Names | None = None, grain: Grain | None = None) -> Fronts | None:
     """The fronts of a network under one limit at whose best price completions are bounded; None where time or `most` labels end.
 
     With `names`, a state stands for all that these make of it; with `grain`, a label for others.
     """
-    base = net.costs(weights)
     bounds = [(p, completions(net, priced_costs(base, [amounts], np.array([p])))) for p in dict.fromkeys(
         [price, *(price * f for f in FAN), 0.0])]
     least = completions(net, [np.broadcast_to(a, c.shape) for a, c in zip(amounts, base, strict=True)])

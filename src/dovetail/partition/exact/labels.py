@@ -87,23 +87,17 @@ LABEL_CELLS = 16
 
 
 class Search:
-    """Labels over one network with given weights and prices; `run` may be repeated with rising cut-offs."""
+    """Labels over one network with given costs and prices; `run` may be repeated with rising cut-offs."""
 
-    def __init__(self, net: Network, weights: tuple[float, float], priced: Priced, by_first: bool = False,
-                 grain: int = 0) -> None:
-        """With `by_first`, labels are compared by the first limit alone: what is found is a plan, but proves nothing.
-
-        With a `grain`, that is so only among labels that take the same of all other limits, in steps of one part in so many.
-        """
-        self.net, self.priced, self.by_first, self.grain = net, priced, by_first, grain
-        self.costs, self.amounts = net.costs(weights), [net.amounts(x) for x in net.limits]
+    def __init__(self, net: Network, costs: list[Floats], priced: Priced, by_first: bool = False) -> None:
+        """With `by_first`, labels are compared by the first limit alone: what is found is a plan, but proves nothing."""
+        self.net, self.priced, self.by_first, self.costs = net, priced, by_first, costs
+        self.amounts = [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
         self.reduced = priced_costs(self.costs, self.amounts, priced.prices)
         self.fans: list[tuple[Floats, list[Floats]]] = []
         self.spent = priced.prices.sum()
-        # What a stretch still takes may be nothing: it can end here.
-        self.least = [_least(net, a, self.costs) if x.carry is None else None
-                      for x, a in zip(net.limits, self.amounts, strict=True)]
+        self.least = [_least(net, a, self.costs) for a in self.amounts]
 
     def fan_out(self) -> None:
         """Bound labels under several prices from here on: worth its time where one set of prices leaves many."""
@@ -117,7 +111,7 @@ class Search:
         none = np.zeros(1, dtype=np.int64)
         history = [_Labels(np.zeros((1, 0), dtype=np.int64), np.zeros(1), np.zeros((1, len(self.amounts))),
                            np.array([self.priced.bound]), none, none, none)]
-        if any(least is not None and float(least[0]) > 1 + ROUNDING for least in self.least):
+        if any(float(least[0]) > 1 + ROUNDING for least in self.least):
             history = [history[0].take(none[:0])]  # no plan at all: nodes with one way to run would pass the label on unasked
         coming: list[list[_Labels]] = [[] for _ in range(len(self.net.tables) + 1)]
         given_up = np.inf
@@ -153,7 +147,7 @@ class Search:
         return tuple(path)
 
     def _expand(self, step: Step, labels: _Labels, cutoff: float) -> _Labels:
-        if len(step.own) == 1 and len(self.net.steps(step.start)) == 1 and all(x.carry is None for x in self.net.limits):
+        if len(step.own) == 1 and len(self.net.steps(step.start)) == 1:
             return self._carried(step, labels)
         size = max(1, CHUNK // len(step.own))
         return _joined([self._expand_some(step, labels, np.arange(i, min(i + size, len(labels.cost))), cutoff)
@@ -173,7 +167,7 @@ class Search:
         most = cutoff + ROUNDING * abs(cutoff)
         fits = found.cost + self.unpriced[step.stop][ahead] <= most
         for j, least in enumerate(self.least):
-            more = 0.0 if least is None else least[step.stop]
+            more = least[step.stop]
             fits &= found.used[:, j] + (more if isinstance(more, float) else more[ahead]) <= 1 + ROUNDING
         fits &= found.bound <= most
         kept = int(np.count_nonzero(fits))
@@ -193,20 +187,15 @@ class Search:
         bound = cost + self.priced.to_go[step.stop][ahead] - self.spent
         used = labels.used[parent]
         for j, amounts in enumerate(self.amounts):
-            own, carry = amounts[step.index], self.net.limits[j].carry
-            if carry is not None:
-                used[:, j] *= carry[step.index][column if carry[step.index].ndim == 1 else entry]
+            own = amounts[step.index]
             used[:, j] += own[column if own.ndim == 1 else entry]
             bound = bound + self.priced.prices[j] * used[:, j]
         origin = np.full(len(parent), step.start, dtype=np.int64)
         return _Labels(state, cost, used, bound, parent, origin, step.first_column + column), ahead
 
     def _promising(self, step: Step, labels: _Labels, rows: Ints, at: Mapping[str, Ints], cutoff: float) -> tuple[Ints, Ints]:
-        """Labels and columns whose bound may be below the cut-off, found with one sum; all where sums do not carry over."""
+        """Labels and columns whose bound may be below the cut-off, found with one sum."""
         shape = (len(rows), len(step.own))
-        if any(x.carry is not None for x in self.net.limits):
-            every = np.arange(shape[0] * shape[1])
-            return every // shape[1], every % shape[1]
         begun = labels.cost[rows] + labels.used[rows] @ self.priced.prices - self.spent
         inputs, after = step.own.inputs, self.net.stages[step.stop - 1].after
         own = self.reduced[step.index][tuple(at[t] for t in inputs)] if inputs else self.reduced[step.index]
@@ -233,8 +222,6 @@ class Search:
             return labels
         sizes = self.priced.to_go[cut].shape
         key = np.ravel_multi_index(tuple(labels.state.T), sizes) if sizes else np.zeros(len(labels.cost), dtype=np.int64)
-        for used in labels.used.T[1:] if self.grain else ():
-            key = np.unique(key * (self.grain + 2) + np.floor(used * self.grain).astype(np.int64), return_inverse=True)[1]
         cost = np.floor(labels.cost / blur) if blur > 0 else labels.cost
         order = np.lexsort((labels.cost, *labels.used.T[::-1], cost, key) if blur > 0 else (*labels.used.T[::-1], cost, key))
         key, every = key[order], labels.used[order]

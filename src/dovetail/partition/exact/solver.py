@@ -11,6 +11,7 @@ from math import inf
 
 import numpy as np
 
+from dovetail.hardware.shares import Floats
 from dovetail.partition.effort import halfway, worked
 from dovetail.partition.exact.arcs import solve_steps, used_by
 from dovetail.partition.exact.cuts import Limit, Network, Priced, price_limits, total
@@ -77,9 +78,9 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
     prices = {x.name: float(p) for x, p in zip(net.limits, priced.prices, strict=True)}
     if best - bound <= SETTLED * abs(bound):
         return _Weighted(path, value, min(bound, best), prices)
-    active = frozenset(name for name, p in prices.items() if p > 0)
+    active, costs = frozenset(name for name, p in prices.items() if p > 0), net.costs(weights)
     while max_labels > 0 and best - bound > max(SETTLED, tolerance) * abs(bound):
-        found = _closed(net, weights, priced, active, best * (1 - tolerance / 2), deadline, max_labels, tolerance)
+        found = _closed(net, costs, priced, active, best * (1 - tolerance / 2), deadline, max_labels, tolerance)
         check_bound("the search with labels", found.bound, value)
         bound = max(bound, min(found.bound, best))
         missed = frozenset() if found.path is None else _missed(net, found.path)
@@ -91,20 +92,20 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
     return _Weighted(path, value, min(bound, known, value), prices)
 
 
-def _closed(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
+def _closed(net: Network, costs: list[Floats], priced: Priced, active: frozenset[str], best: float, deadline: float,
             max_labels: int, tolerance: float) -> Found:
     """Labels where one limit binds; where several do, plans met are put together anew, and several limits bound what is left."""
     if len(active) < 2:
-        return _search(net, weights, priced, active, best, deadline, max_labels, tolerance)
+        return _search(net, costs, priced, active, best, deadline, max_labels, tolerance)
     # With a pace, several processors and links bind at once, which labels alone are slow to satisfy.
-    crossed = _crossed(net, weights, priced, best, deadline) if net.problem.max_interval_s is not None else None
+    crossed = _crossed(net, costs, priced, best, deadline) if net.problem.max_interval_s is not None else None
     if crossed is None or crossed.path is None or crossed.value >= best:
-        return _several(net, weights, priced, active, best, deadline, max_labels, tolerance)
-    found = _several(net, weights, priced, active, crossed.value, deadline, max_labels, tolerance)
+        return _several(net, costs, priced, active, best, deadline, max_labels, tolerance)
+    found = _several(net, costs, priced, active, crossed.value, deadline, max_labels, tolerance)
     return found if found.value < crossed.value else replace(crossed, bound=found.bound, complete=found.complete)
 
 
-def _several(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
+def _several(net: Network, costs: list[Floats], priced: Priced, active: frozenset[str], best: float, deadline: float,
              max_labels: int, tolerance: float) -> Found:
     """Several limits: first all of them mixed into one, then labels or steps for the rest."""
     narrow, bound = max_labels <= FEW_LABELS, priced.bound
@@ -112,7 +113,7 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
     if not narrow:
         # A relaxation no weaker than prices alone, with few labels: equal FPGAs share one budget in it.
         together = replace(net, limits=(mixture,))
-        mixed = _search(together, weights, alone, frozenset({mixture.name}), best, halfway(deadline), max_labels,
+        mixed = _search(together, costs, alone, frozenset({mixture.name}), best, halfway(deadline), max_labels,
                         tolerance)
         if mixed.complete and (mixed.path is None or not _missed(net, mixed.path)):
             return mixed
@@ -120,25 +121,25 @@ def _several(net: Network, weights: tuple[float, float], priced: Priced, active:
     # Labels that keep every limit, but are compared by the mixture alone: a good plan, no proof.
     every = (mixture, *(x for x in net.limits if x.name in active))
     loose = replace(alone, prices=np.r_[alone.prices, np.zeros(len(every) - 1)])
-    first = replace(_search(replace(net, limits=every), weights, loose, frozenset(x.name for x in every), best, halfway(deadline),
+    first = replace(_search(replace(net, limits=every), costs, loose, frozenset(x.name for x in every), best, halfway(deadline),
                             max_labels, by_first=True), bound=bound, complete=False)
     if narrow or min(best, first.value) - bound <= max(tolerance / 2, ROUGH) * abs(bound):
         return first
     best = min(best, first.value)
     # Below a cut-off so close to the bound labels are few, and quicker than a program of steps.
-    found = _search(net, weights, priced, active, best, deadline if tolerance == 0 else halfway(deadline), max_labels, tolerance)
+    found = _search(net, costs, priced, active, best, deadline if tolerance == 0 else halfway(deadline), max_labels, tolerance)
     first = replace(found if found.value < first.value else first, bound=max(bound, found.bound), complete=found.complete)
     if first.complete:
         return first
-    stepped = solve_steps(net, weights, priced, best, deadline - worked(), max(tolerance / 2, ROUGH))
+    stepped = solve_steps(net, costs, priced, best, deadline - worked(), max(tolerance / 2, ROUGH))
     if stepped is not None and stepped.complete:
         return replace(stepped if stepped.value < first.value else first, bound=max(stepped.bound, first.bound))
     return first
 
 
-def _crossed(net: Network, weights: tuple[float, float], priced: Priced, best: float, deadline: float) -> Found | None:
+def _crossed(net: Network, costs: list[Floats], priced: Priced, best: float, deadline: float) -> Found | None:
     """The best plan over the columns that plans met in the search for prices use: each misses some limit, mixed they may not."""
-    return solve_steps(net, weights, priced, best, halfway(deadline) - worked(), ROUGH,
+    return solve_steps(net, costs, priced, best, halfway(deadline) - worked(), ROUGH,
                        only=used_by(net, priced.met))
 
 
@@ -150,12 +151,12 @@ def mixture_of(net: Network, priced: Priced, active: frozenset[str]) -> tuple[Li
     return mixture, replace(priced, prices=np.array([price]))
 
 
-def _search(net: Network, weights: tuple[float, float], priced: Priced, active: frozenset[str], best: float, deadline: float,
+def _search(net: Network, costs: list[Floats], priced: Priced, active: frozenset[str], best: float, deadline: float,
             max_labels: int, tolerance: float = 0.0, by_first: bool = False) -> Found:
     """Labels with rising cut-offs, keeping count only of active limits: a relaxation until its plan meets the others too."""
     chosen = [i for i, x in enumerate(net.limits) if x.name in active]
     counted = replace(net, limits=tuple(net.limits[i] for i in chosen))
-    search = Search(counted, weights, replace(priced, prices=priced.prices[chosen]), by_first)
+    search = Search(counted, costs, replace(priced, prices=priced.prices[chosen]), by_first)
     first = min(best, priced.bound + FIRST_WIDENING * abs(priced.bound))
     quick = found = search.run(first, min(max_labels, FEW_LABELS), deadline)
     least, narrow = max(priced.bound, found.bound), max_labels <= FEW_LABELS

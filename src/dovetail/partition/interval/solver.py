@@ -5,11 +5,16 @@ plan, with prices on the limits, bounds the interval from below. The best weight
 relaxation to strike columns, then over the cuts of the graph. Columns whose own engine is slower than a known plan are in no
 better one. What gap is left is closed by labels: the least of one busy time with the others kept below a cut-off that rises
 from the bound until a plan is found, then falls from it until there is none.
+
+Weights on busy times lose little, as many small columns balance them. Prices on an FPGA's area lose more: what fits are a few
+large engines, and prices mix plans that have one of them with plans that have none. So under the best weights area is counted
+instead: fronts (`exact.fronts`) end with the least weighted sum of any plan that fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -17,23 +22,21 @@ import numpy as np
 from dovetail.hardware.shares import Flags, Floats
 from dovetail.partition.effort import halfway, worked
 from dovetail.partition.exact.arcs import solve_steps, used_by
-from dovetail.partition.exact.cuts import Limit, Priced, completions, follow, network
+from dovetail.partition.exact.cuts import Limit, Network, Priced, completions, follow, network
 from dovetail.partition.exact.elimination import CORE, thin
+from dovetail.partition.exact.fronts import fronts_of
 from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS, Found, Search
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.exact.tree import Tree
 from dovetail.partition.interval.changes import Changes
-from dovetail.partition.interval.fronts import fitting_bound
-from dovetail.partition.interval.ranking import rank_interval
 from dovetail.partition.interval.tables import busy_table, shared_names, untimed
-from dovetail.partition.interval.views import Within
-from dovetail.partition.interval.weights import Cut, Ledger, Weighed, WeightedReply, best_weights, even_weights
+from dovetail.partition.interval.weights import Cut, Ledger, Weighed, WeightedReply, best_weights, even_weights, rank_interval
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound
 from dovetail.partition.tables.columns import Options, inputs_held
 from dovetail.partition.tables.costs import tabulate_all
-from dovetail.partition.tolerances import CLOSE, ROUNDING, TOLERANCE
+from dovetail.partition.tolerances import CLOSE, ROUNDING, ROUNDOFF, TOLERANCE
 
 WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
 """Cut-offs above the bound below which plans are searched for in turn:
@@ -46,6 +49,15 @@ CEILINGS = (3e-3, 7e-3, 0.012)
 """How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many.
 
 Where the best plan is no farther, they end there. Chosen, not measured.
+"""
+REACHED = 60_000
+"""Labels of one cut beyond which fronts are given up. Chosen, not measured."""
+DEARER = (0.0, 5e-4, 1e-3, 2e-3, 4e-3)
+"""How much more than the least plans may cost that are told as well, as they take less area. Chosen, not measured."""
+TOO_DEAR = 2.0
+"""What a column that no plan below the ceiling has costs instead, as a multiple of the ceiling.
+
+Chosen: anything above one does.
 """
 NEAR = 5
 """Columns per node that the best plan is offered beside its own when plans are put together anew. Chosen, not measured."""
@@ -216,7 +228,7 @@ class _Search:
             ceiling = min(self.best, found.bound * (1 + far))
             if ceiling <= max(bound, found.bound * (1 + CLOSE)) or ceiling >= self.too_far:
                 break
-            closer, paths = fitting_bound(self.net, self.ledger, found, ceiling, deadline)
+            closer, paths = self._fitting(found, ceiling, deadline)
             if closer <= found.bound:
                 self.too_far = ceiling
                 break
@@ -227,6 +239,26 @@ class _Search:
                 break
         self.fitting = bound
         return bound
+
+    def _fitting(self, found: Weighed, ceiling: float, deadline: float) -> tuple[float, list[tuple[int, ...]]]:
+        """A bound on every plan whose interval is below the ceiling, and plans near it, the one that attains it first.
+
+        They need not be legal. The bound that was found, and no plan, where no area has a price, or where time or labels end.
+        """
+        priced = [(x, p) for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0 and x.budget is not None]
+        price = sum(p for _, p in priced)
+        if not priced or ceiling <= found.bound or not np.isfinite(ceiling):
+            return found.bound, []
+        # What fits keeps every mixture of limits; no plan below the ceiling has a slower engine.
+        amounts = self.net.amounts(Limit("area", None, 1.0, tuple((x, p / price) for x, p in priced)))
+        weighted = self.ledger.costs(found.weights, np.zeros(len(self.net.limits)))
+        base = [np.where(own.engines > ceiling, TOO_DEAR * ceiling, cost)
+                for own, cost in zip(self.ledger.busy, weighted, strict=True)]
+        fronts = fronts_of(self.net, base, amounts, price, ceiling, REACHED, deadline)
+        if fronts is None:
+            return found.bound, []
+        bound = min(fronts.best, ceiling) * (1 - ROUNDOFF * len(self.net.tables))
+        return max(bound, found.bound), [fronts.path_to(i) for i in fronts.thriftier(DEARER)]
 
     def step(self, found: Weighed, active: frozenset[str], bound: float, deadline: float) -> float:
         """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
@@ -294,22 +326,21 @@ class _Search:
     def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float,
                labels: int = MOST_LABELS) -> Found:
         """A plan with every active time and limit within the cut-off: the least of one time, the others being limits."""
-        view, weights, priced = self._view(found, cutoff, active)
-        return Search(view, weights, priced).run(cutoff, labels, deadline)
+        return Search(*self._view(found, cutoff, active)).run(cutoff, labels, deadline)
 
-    def _view(self, found: Weighed, cutoff: float, active: frozenset[str]) -> tuple[Within, tuple[float, float], Priced]:
-        """The network with the time of most weight as its cost and the other active ones as limits, and their prices."""
+    def _view(self, found: Weighed, cutoff: float, active: frozenset[str]) -> tuple[Network, list[Floats], Priced]:
+        """The network with the other active times as limits, the time of most weight as its cost, and their prices."""
         names, weights = self.ledger.names, found.weights
         chief = int(weights.argmax())
         others = [(name, weights[i]) for i, name in enumerate(names) if i != chief and name in active]
         limited = [(x, p) for x, p in zip(self.net.limits, found.prices, strict=True) if x.name in active]
-        limits = (*(Limit(n, None, cutoff) for n, _ in others), *(x for x, _ in limited))
-        view = Within(self.net.problem, self.net.tables, self.net.stages, limits, ledger=self.ledger, chief=names[chief],
-                       cutoff=cutoff)
+        times = (Limit(n, None, cutoff, given=tuple(s / cutoff for s in self.ledger.seconds(n))) for n, _ in others)
+        costs = [np.where(own.engines > cutoff, inf, seconds)
+                 for own, seconds in zip(self.ledger.busy, self.ledger.seconds(names[chief]), strict=True)]
         prices = np.array([*(w * cutoff for _, w in others), *(p for _, p in limited)]) / weights[chief]
         to_go = [a / weights[chief] for a in self.to_go]
         least = float(to_go[0]) - float(prices.sum())
-        return view, (1.0, 0.0), Priced(prices, least, to_go, None, inf)
+        return replace(self.net, limits=(*times, *(x for x, _ in limited))), costs, Priced(prices, least, to_go, None, inf)
 
     def _missed(self, path: tuple[int, ...], cutoff: float) -> frozenset[str]:
         busy, used = self.ledger.along(self.entries(path))

@@ -14,9 +14,13 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.partition.effort import spend, worked
+from dovetail.partition.exact.elimination import Ranking
 from dovetail.partition.exact.price_search import LEAST_ROUNDS, ROUNDS
-from dovetail.partition.interval.tables import Busy
+from dovetail.partition.exact.tree import Tree, cheapest, marginals
+from dovetail.partition.interval.tables import Busy, busy_table, shared_names
 from dovetail.partition.linear_programs import largest_mixture
+from dovetail.partition.problem import Problem
+from dovetail.partition.tables.columns import Held, inputs_held
 from dovetail.partition.tables.costs import Table
 from dovetail.partition.tolerances import ROUNDOFF
 
@@ -103,6 +107,11 @@ class Ledger:
     busy: Sequence[Busy]
     amounts: Sequence[Sequence[Floats]]
 
+    def seconds(self, name: str) -> list[Floats]:
+        """Per node what every entry keeps one thing busy."""
+        return [own.shared[name] if name in own.shared else np.zeros(table.latency_s.shape)
+                for own, table in zip(self.busy, self.tables, strict=True)]
+
     def costs(self, weights: Floats, prices: Floats) -> list[Floats]:
         """Per node the weighted busy times plus priced limits of every entry."""
         worth = dict(zip(self.names, weights.tolist(), strict=True))
@@ -132,3 +141,24 @@ class Ledger:
         busy, used = self.along(entries)
         slack = ROUNDOFF * len(self.tables) * (float(weights @ busy) + float(prices.sum()))
         return WeightedReply(float(weights @ busy) + float(prices @ used) - float(prices.sum()) - slack, busy, used)
+
+
+def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float) -> Ranking:
+    """Per column a lower bound on the interval of every plan that uses it, from the tree relaxation."""
+    tree = tree.plain
+    known: dict[str, Held] = inputs_held(problem) | {t.node.output: t.options.held for t in tree.tables}
+    every = [(share.name, [share.taken(t.resources) for t in tree.tables]) for share in problem.shares if share.limit > 0]
+    every += [(name, [a / limit for a in spent]) for name, spent, limit in
+              (("latency", tree.latencies, problem.max_latency_s), ("energy", tree.energies, problem.max_energy_j))
+              if limit is not None]
+    binding = [a for _, a in every if sum(float(own.max(initial=0.0)) for own in a) > 1]
+    ledger = Ledger(shared_names(problem), tree.tables,
+                    [busy_table(problem, t.options, known, t.inputs) for t in tree.tables], binding)
+
+    def answer(weights: Floats, prices: Floats) -> WeightedReply:
+        return ledger.reply(weights, prices, [entry for _, entry in cheapest(tree, ledger.costs(weights, prices))])
+
+    found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline,
+                         4 * len(ledger.names))
+    least = [m - float(found.prices.sum()) for m in marginals(tree, ledger.costs(found.weights, found.prices))]
+    return Ranking([np.maximum(a, own.engines) for a, own in zip(least, ledger.busy, strict=True)], {})

@@ -44,8 +44,6 @@ class Pattern:
     held: Ints
     reads: tuple[Ints, ...]
     has: Flags
-    rank_on: Ints
-    """Which of the columns with a piece on a device each column is, columns x devices."""
     shape: tuple[int, ...]
     """Of the output."""
     cut: Flags
@@ -68,7 +66,7 @@ class Pattern:
         has = self.has[chosen]
         made = {i: self.made[c] for i, c in enumerate(chosen.tolist()) if c in self.made}
         return Pattern(self.devices, self.columns.take(chosen), self.flowing[places], place_of,
-                       self.held[places], tuple(r[chosen] for r in self.reads), has, np.cumsum(has, axis=0) - 1,
+                       self.held[places], tuple(r[chosen] for r in self.reads), has,
                        self.shape, self.cut, self.reads_cut, made)
 
     @property
@@ -190,7 +188,7 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
         empty = np.zeros(0, dtype=np.int64)
         columns = Candidates((None,), empty, none, none, empty, empty)
         known[tensor] = Pattern(problem.devices, columns, np.zeros(1, dtype=np.bool_), empty, held, (), none.astype(np.bool_),
-                                none, tuple(b for _, b in region), np.zeros(len(region), dtype=np.bool_), ())
+                                tuple(b for _, b in region), np.zeros(len(region), dtype=np.bool_), ())
     return known[tensor]
 
 
@@ -271,7 +269,7 @@ def _new_pattern(problem: Problem, node: Node, own: Candidates) -> tuple[Pattern
     order = np.argsort(place, kind="stable")
     has = has[order]
     found = Pattern(problem.devices, own.take(order), flows[starts], place[order], held[starts],
-                    tuple(r.regions[order] for r in reads), has, np.cumsum(has, axis=0) - 1,
+                    tuple(r.regions[order] for r in reads), has,
                     made.shape, made.cut, tuple(r.cut for r in reads))
     if fixed is not None:
         found.made[0] = fixed
