@@ -36,5 +36,5 @@ def test_a_question_is_frozen_and_another_goal_shares_its_memo() -> None:
     with pytest.raises(FrozenInstanceError):
         problem.goal = Goal.ENERGY  # type: ignore[misc]
     assert replace(problem, goal=Goal.ENERGY).memo is problem.memo
-    assert problem.offering({}).memo is not problem.memo
+    assert problem.pinned({}).memo is not problem.memo
     assert len(fields(problem)) <= 15

@@ -16,7 +16,6 @@ import numpy as np
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
 from dovetail.partition.boards.relaxation import STAND_INS
-from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.block_clock import Clock
 from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, join_device
@@ -30,8 +29,6 @@ MOST_COLUMNS = 400
 
 Chosen, not measured.
 """
-
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +87,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
     if not len(devices):
         return ()
     targets = [d for d in wholes[block.join.name] if d in near] if block.meets else []
-    patterns, before = tuple(o.pattern.number for o in own.values()), problem.memo.of(BLOCK_TIMES).get((start, len(own)))
-    times = None if before is None or before.patterns != patterns else before.narrowed(devices, targets, known)
-    if times is None:
-        times = _timed(problem, block, _Ways(own, wholes, devices, targets), known, fork_only)
-        if fork_only and _exact(problem, block, own, wholes):
-            problem.memo.of(BLOCK_TIMES)[start, len(own)] = times
+    times = _timed(problem, block, _Ways(own, wholes, devices, targets), known, fork_only)
 
     def places(group: int, node: Node) -> Ints:
         return np.array([own[node.name].place_of[wholes[node.name][d]] for d in devices[:, group].tolist()], dtype=np.int64)
@@ -131,42 +123,15 @@ class _Ways:
 class BlockTimes:
     """When a block ends for every way to place its arms, from every place of what it reads; energies are without idling.
 
-    `patterns` are those of its nodes, `places` those of the one tensor it reads, empty where it reads none or several.
     `added_s` is what its nodes take one after another; `joined` has all three for every device that the join may run on.
     """
 
-    patterns: tuple[int, ...]
     inputs: tuple[str, ...]
-    places: Ints
-    devices: Ints
     latency_s: Floats
     joules: Floats
     added_s: Floats
     resources: Floats
     joined: Mapping[int, tuple[Floats, Floats, Floats]]
-
-    def narrowed(self, devices: Ints, targets: Sequence[int], known: Mapping[str, Held]) -> BlockTimes | None:
-        """The same for some of the ways from some of the places; None where others are asked for."""
-        rows = {tuple(row): i for i, row in enumerate(self.devices.tolist())}
-        found = [rows.get(tuple(row), -1) for row in devices.tolist()]
-        if -1 in found or any(d not in self.joined for d in targets):
-            return None
-        index: tuple[Ints, ...] = (np.array(found, dtype=np.int64),)
-        places = self.places
-        if self.inputs:
-            places = known[self.inputs[0]].places
-            at = self.places.searchsorted(places)
-            if at[-1] >= len(self.places) or np.count_nonzero(self.places[at] != places):
-                return None
-            index = (at[:, None], *index)
-        return BlockTimes(self.patterns, self.inputs, places, devices, self.latency_s[index], self.joules[index],
-                          self.added_s[index], self.resources[index[-1]],
-                          {d: (ends[index], spent[index], added[index])
-                           for d in targets for ends, spent, added in (self.joined[d],)})
-
-
-BLOCK_TIMES = Cache[tuple[int, int], BlockTimes]()
-"""By the first node of a block, and how many there are with its join."""
 
 
 def _timed(problem: Problem, block: Block, ways: _Ways, known: Mapping[str, Held], fork_only: bool) -> BlockTimes:
@@ -180,17 +145,8 @@ def _timed(problem: Problem, block: Block, ways: _Ways, known: Mapping[str, Held
             for node in arm:
                 clock.run(own[node.name], wholes[node.name][d], inside, d, columns)
     last = block.join.name
-    return BlockTimes(tuple(o.pattern.number for o in own.values()), clock.inputs,
-                      known[clock.inputs[0]].places if len(clock.inputs) == 1 else np.zeros(0, dtype=np.int64), devices,
-                      np.maximum.reduce(list(clock.made.values())), clock.joules, clock.added, clock.resources,
+    return BlockTimes(clock.inputs, np.maximum.reduce(list(clock.made.values())), clock.joules, clock.added, clock.resources,
                       {d: clock.join(own[last], wholes[last][d], d, block) for d in ways.targets})
-
-
-def _exact(problem: Problem, block: Block, own: Mapping[str, Options], wholes: Mapping[str, Mapping[int, int]]) -> bool:
-    """Whether a block that pays for its fork alone pays all: it reads nothing else, and no node is slower behind another."""
-    return _inputs(problem, block, True) == _inputs(problem, block, False) and all(
-        own[n.name].fused_s[column, d] <= own[n.name].alone_s[column, d] for n in block.nodes
-        for d, column in wholes[n.name].items())
 
 
 def _kept(jump: Jump, saves: Flags) -> Jump:

@@ -34,11 +34,6 @@ class Landing:
     first: Floats
     returns: Flags | None = None
 
-    def take(self, cells: Ints) -> Landing:
-        """Some of the cells."""
-        return Landing(self.arrived.take(cells), self.busy.take(cells), self.first.take(cells) if len(self.first) else self.first,
-                       None if self.returns is None else self.returns.take(cells))
-
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
@@ -66,22 +61,16 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Arrays over cells; `pieces` per device, over `spans`: the cells with a piece there, or all.
+    """Arrays over cells; `pieces` per device, over the cells with a piece there, or, among few devices, over all.
 
     `joules` are those of all transfers, where energy was asked for; `added_s` is all transfers one after another, in sequential
     mode; `lanes` is how long each direction of a link is busy.
     """
 
     pieces: Mapping[int, Landing]
-    spans: Mapping[int, Ints | None]
     joules: Floats | None
     added_s: Floats
     lanes: Mapping[str, Floats]
-
-    def at(self, device: int, cells: Ints | None) -> Landing:
-        """Pieces on a device at some cells, all of which have one, or at all it spans."""
-        span, own = self.spans[device], self.pieces[device]
-        return own if cells is None else own.take(cells if span is None else np.searchsorted(span, cells))
 
 
 @dataclass()
@@ -133,12 +122,11 @@ def arrivals(problem: Problem, fetches: Sequence[Fetch], energy: bool) -> Arriva
     counts = [prod(f.shape) for f in fetches]
     streams = np.concatenate([f.streams() for f in fetches]) if any(f.stream_s is not None for f in fetches) else None
     links = _Links(sum(counts), streams, energy)
-    pieces, spans = {}, dict[int, Ints | None]()
+    pieces: dict[int, Landing] = {}
     for d, span, sizes in _all_sizes(problem, fetches, counts) if wide(problem) else _sizes(problem, fetches, counts):
         pieces[d] = _laid(problem, links, sizes, slice(None) if span is None else span, d,
                           links.count if span is None else len(span))
-        spans[d] = span
-    return Arrivals(pieces, spans, links.joules, links.added, links.lanes)
+    return Arrivals(pieces, links.joules, links.added, links.lanes)
 
 
 Sizes = list[tuple[int, Ints | None, dict[int, Floats]]]

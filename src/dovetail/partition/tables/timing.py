@@ -5,11 +5,9 @@ This restates the evaluator's rules for single nodes over the cells of many; tes
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -21,7 +19,7 @@ from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.arrivals import Arrivals, Fetch, arrivals
-from dovetail.partition.tables.columns import Held, Options
+from dovetail.partition.tables.columns import Options
 from dovetail.partition.tables.lazy import Later
 from dovetail.partition.tables.transfers import wide
 from dovetail.values import dataclass
@@ -49,50 +47,40 @@ CELLS = 1 << 14
 
 
 def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
-    """The times of all cells of many nodes, in their order; of alike ones with the same prices, the same arrays."""
-    families: dict[tuple[object, ...], list[Ask]] = {}
-    first: dict[tuple[object, ...], Ask] = {}
-    of: list[Ask] = []
+    """The times of all cells of many nodes, in their order."""
     if len(asks) == 1:
         return [_one(problem, asks[0])]
-    for number, ask in enumerate(asks):
-        family = _family(problem, ask.fetch, number)
-        priced = (*family, *_prices(ask)) if len(family) > 1 else family
-        if priced not in first:
-            first[priced] = ask
-            families.setdefault(family, []).append(ask)
-        of.append(first[priced])
     found: dict[Ask, Times] = {}
-    some: list[list[Ask]] = []
-    for alike in families.values():
-        if some and sum(ask.count for each in some for ask in each) + sum(ask.count for ask in alike) > CELLS:
+    some: list[Ask] = []
+    for ask in asks:
+        if some and sum(other.count for other in some) + ask.count > CELLS:
             found |= _timed(problem, some)
             some = []
-        some.append(alike)
+        some.append(ask)
     found |= _timed(problem, some) if some else {}
-    return [found[ask] for ask in of]
+    return [found[ask] for ask in asks]
 
 
 def _one(problem: Problem, ask: Ask) -> Times:
     """The times of one node; remembered where its inputs have one place each, which plans made node by node meet again."""
     if ask.count > len(ask.own):
-        return _timed(problem, [[ask]])[ask]
+        return _timed(problem, [ask])[ask]
     key = (*_surroundings(problem, ask.fetch), *_prices(ask))
     known = problem.memo.of(TIMED)
     if key not in known:
-        known[key] = _timed(problem, [[ask]])[ask]
+        known[key] = _timed(problem, [ask])[ask]
     return known[key]
 
 
-def _timed(problem: Problem, families: Sequence[Sequence[Ask]]) -> dict[Ask, Times]:
-    """The times of some families; where energy does not matter, it is worked out only if it is asked for after all."""
+def _timed(problem: Problem, asks: Sequence[Ask]) -> dict[Ask, Times]:
+    """The times of some nodes; where energy does not matter, it is worked out only if it is asked for after all."""
     _, matters = criteria(problem)
-    times = _worked_out(problem, families, matters)
+    times = _worked_out(problem, asks, matters)
     known = [times] if matters else []
 
     def joules(ask: Ask) -> Floats:
         if not known:
-            known.append(_worked_out(problem, families, True))
+            known.append(_worked_out(problem, asks, True))
         found = known[0][ask][1]
         assert found is not None, "energy was asked for"
         return found
@@ -106,24 +94,15 @@ def criteria(problem: Problem) -> tuple[bool, bool]:
             problem.goal is not Goal.LATENCY or problem.max_energy_j is not None)
 
 
-def _worked_out(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> dict[Ask, tuple[Floats, Floats | None]]:
-    """Seconds and, if asked for, joules of all cells: arrivals at once, the rest in parts where there is much of it."""
-    come, cells = _arrived(problem, families, energy)
-    asks, found = [ask for alike in families for ask in alike], dict[Ask, tuple[Floats, Floats | None]]()
-    while asks:
-        edges = [0, *accumulate([ask.count for ask in asks])]
-        part = max(1, bisect_right(edges, CELLS) - 1)
-        some, asks, edges = asks[:part], asks[part:], edges[:part + 1]
-        column = joined([_repeated(first, len(ask.own), ask.count) for first, ask in zip(
-            accumulate([len(ask.own) for ask in some[:-1]], initial=0), some, strict=True)])
-        direct = not asks and not found and all(len(alike) == 1 for alike in families)
-        cell = None if direct else joined([cells[ask].ravel() for ask in some])
-        latency, joules = _Timing(problem, some, come, cell, column).run()
-        found |= {ask: (latency[a:b].reshape(ask.fetch.shape),
-                            None if joules is None else joules[a:b].reshape(ask.fetch.shape))
-                  for ask, a, b in zip(some, edges[:-1], edges[1:], strict=True)}
-        spend("tables", part, edges[-1] * len(problem.devices))
-    return found
+def _worked_out(problem: Problem, asks: Sequence[Ask], energy: bool) -> dict[Ask, tuple[Floats, Floats | None]]:
+    """Seconds and, if asked for, joules of all cells."""
+    edges = [0, *accumulate([ask.count for ask in asks])]
+    column = joined([_repeated(first, len(ask.own), ask.count) for first, ask in zip(
+        accumulate([len(ask.own) for ask in asks[:-1]], initial=0), asks, strict=True)])
+    latency, joules = _Timing(problem, asks, arrivals(problem, [ask.fetch for ask in asks], energy), column).run()
+    spend("tables", len(asks), edges[-1] * len(problem.devices))
+    return {ask: (latency[a:b].reshape(ask.fetch.shape), None if joules is None else joules[a:b].reshape(ask.fetch.shape))
+            for ask, (a, b) in zip(asks, pairwise(edges), strict=True)}
 
 
 def _repeated(first: int, width: int, count: int) -> Ints:
@@ -135,29 +114,6 @@ def _repeated(first: int, width: int, count: int) -> Ints:
 def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
     """One array of many; a single one as it is."""
     return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-
-
-def _arrived(problem: Problem, families: Sequence[Sequence[Ask]], energy: bool) -> tuple[Arrivals, dict[Ask, Ints]]:
-    """Arrivals, and which of their cells are those of each node.
-
-    Alike nodes that read from alike producers share theirs, apart from places that leave a streaming device while they are made.
-    """
-    fetches: list[Fetch] = []
-    cells: dict[Ask, Ints] = {}
-    at = 0
-    for alike in families:
-        if len(alike) == 1:
-            fetches.append(alike[0].fetch)
-            cells[alike[0]] = np.arange(at, at + alike[0].count)
-            at += alike[0].count
-        else:
-            at = _share(alike, fetches, cells, at)
-    return arrivals(problem, fetches, energy), cells
-
-
-def _family(problem: Problem, fetch: Fetch, number: int) -> tuple[object, ...]:
-    """What nodes that fetch alike have in common; a number of its own for a node with several inputs, or none."""
-    return _surroundings(problem, fetch) if len(fetch.inputs) == 1 else (number,)
 
 
 def _surroundings(problem: Problem, fetch: Fetch) -> tuple[object, ...]:
@@ -176,34 +132,11 @@ def _prices(ask: Ask) -> tuple[object, ...]:
             own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(), ask.partial_bytes)
 
 
-def _share(alike: Sequence[Ask], fetches: list[Fetch], cells: dict[Ask, Ints], at: int) -> int:
-    """Add what alike nodes fetch from places that lie still, and from those that do not; where cells of the next begin."""
-    first, held = alike[0].fetch, [ask.fetch.known[ask.fetch.inputs[0]] for ask in alike]
-    places, columns = np.unique(np.concatenate([h.places for h in held])), np.unique(
-        np.concatenate([ask.own.columns for ask in alike]))
-    early = [(h.stream_s > 0).nonzero()[0] if ask.fetch.stream_s is not None else h.places[:0]
-             for h, ask in zip(held, alike, strict=True)]
-    leaving = Held(held[0].pattern, np.concatenate([h.places[e] for h, e in zip(held, early, strict=True)]),
-                   np.concatenate([h.stream_s[e] for h, e in zip(held, early, strict=True)]))
-    lying = Held(held[0].pattern, places, np.zeros(len(places)))
-    others = {t: first.known[t] for t in first.paying}
-    fetches.append(replace(first, columns=columns, known=others | {first.inputs[0]: lying}, stream_s=None))
-    if len(leaving.places):
-        fetches.append(replace(first, columns=columns, known=others | {first.inputs[0]: leaving}, stream_s=leaving.stream_s))
-    row = len(places)
-    for ask, own, soon in zip(alike, held, early, strict=True):
-        rows = np.searchsorted(places, own.places)
-        rows[soon] = row + np.arange(len(soon))
-        row += len(soon)
-        cells[ask] = at + rows[:, None] * len(columns) + np.searchsorted(columns, ask.own.columns)
-    return at + row * len(columns)
-
-
 class _Timing:
-    """Prices of the columns of several nodes (devices x columns) and arrivals at their cells (None: these, in order)."""
+    """Prices of the columns of several nodes (devices x columns) and arrivals at their cells; `column` says which each has."""
 
-    def __init__(self, problem: Problem, asks: Sequence[Ask], come: Arrivals, cell: Ints | None, column: Ints) -> None:
-        self.problem, self.asks, self.come, self.cell, self.column = problem, asks, come, cell, column
+    def __init__(self, problem: Problem, asks: Sequence[Ask], come: Arrivals, column: Ints) -> None:
+        self.problem, self.asks, self.come, self.column = problem, asks, come, column
         own, graph = [ask.own for ask in asks], problem.graph
         self.has = np.ascontiguousarray(joined([o.pattern.has[o.columns] for o in own]).T)
         self.alone = np.ascontiguousarray(joined([o.alone_s for o in own]).T)
@@ -216,8 +149,7 @@ class _Timing:
         self.behind = np.where(fed, self.alone, np.where(relaxed, self.quick, self.fused))
         self.concurrent = problem.mode is Mode.CONCURRENT
         self.latency = np.zeros(len(column))
-        self.joules, self.added = (None if a is None else a.copy() if cell is None else a.take(cell)
-                                   for a in (come.joules, None if self.concurrent else come.added_s))
+        self.joules, self.added = come.joules, None if self.concurrent else come.added_s
         self.spans: dict[int, Ints | None] = {}
         self.done: dict[int, Floats] = {}
 
@@ -236,9 +168,7 @@ class _Timing:
         """Pieces on one device."""
         span = self.spans[d] = None if wide(self.problem) else self.has[d][self.column].nonzero()[0]
         column = self.column if span is None else self.column[span]
-        at = self.cell if self.cell is None or span is None else self.cell[span]
-
-        come, width = self.come.at(d, at), self.alone.shape[1]
+        come, width = self.come.pieces[d], self.alone.shape[1]
         compute = np.concatenate([self.behind[d], self.alone[d]]).take(column + come.busy * width)
         done = come.arrived + compute
         if self.concurrent and self.problem.streams(self.problem.devices[d]) and np.count_nonzero(self.flows):
@@ -278,7 +208,7 @@ class _Timing:
 
         `parts` are the chosen cells with a piece on each device, `ended` when that is done.
         """
-        problem, cells, lanes = self.problem, chosen if self.cell is None else self.cell[chosen], dict[str, Floats]()
+        problem, lanes = self.problem, dict[str, Floats]()
         latest, sent_s, sent_j = np.zeros((3, len(chosen)))
         if reducer in parts:
             latest[parts[reducer]] = ended[reducer]
@@ -290,7 +220,7 @@ class _Timing:
             names = problem.lanes(source, target)
             for lane in names:
                 if lane not in lanes:
-                    lanes[lane] = self.come.lanes[lane][cells] if lane in self.come.lanes else np.zeros(len(chosen))
+                    lanes[lane] = self.come.lanes[lane][chosen] if lane in self.come.lanes else np.zeros(len(chosen))
                 stop = np.maximum(stop, lanes[lane][part])
             stop = stop + seconds
             for lane in names:
