@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.estimate import ShareCosts
-from dovetail.hardware.shares import Floats, Ints
+from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
+from dovetail.partition.cost_model import Rates
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Device, Kind, Link, Platform
@@ -47,8 +48,8 @@ class PerUnit:
     def reduce_costs(self, graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
         return None
 
-    def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
-        return np.zeros(len(sizes)), np.zeros(len(sizes))
+    def rates(self, platform: Platform, source: str, target: str) -> Rates:
+        return 0.0, 0.0, 0.0
 
 
 def one_layer(costs: PerUnit, mode: Mode, budget: float = 1e9, goal: Goal = Goal.LATENCY) -> Problem:

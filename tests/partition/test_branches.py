@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.hardware.shares import Floats
 from dovetail.ir import Add, Axis, Concat, Graph
+from dovetail.partition.cost_model import Rates
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate, reevaluate_all
 from dovetail.partition.parallel.branches import Block, blocks, contiguous
 from dovetail.partition.parallel.overlap import arm_devices
@@ -84,10 +84,9 @@ def test_any_order_of_nodes_is_brought_together_block_by_block(shape: str, seed:
 class Linked(PerUnit):
     """Given times, and links as the platform has them."""
 
-    def transfer_costs(self, board: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
-        seconds = sum((np.where(sizes > 0, sizes / link.bandwidth_bytes_per_s, 0.0) for link in board.route(source, target)),
-                      np.zeros(len(sizes)))
-        return seconds, seconds
+    def rates(self, platform: Platform, source: str, target: str) -> Rates:
+        per_byte = sum(1 / link.bandwidth_bytes_per_s for link in platform.route(source, target))
+        return 0.0, per_byte, per_byte
 
 
 def pair_of_arms(bandwidth: float = 1e12, mode: Mode = Mode.CONCURRENT, gpu_us: float = 1000.0) -> Problem:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.hardware.shares import Floats, Ints
+from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.candidates import cut_positions
+from dovetail.partition.cost_model import Rates
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.cuts import network
 from dovetail.partition.plan import Mode, Piece, Split, whole_on
@@ -49,8 +50,8 @@ class Plain:
         one = np.array([0.5])
         return ShareCosts(one, one, one, one, one, {}, np.zeros(1, dtype=np.bool_), "sum")
 
-    def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
-        return sizes / platform.route(source, target)[0].bandwidth_bytes_per_s, sizes * 0.0
+    def rates(self, platform: Platform, source: str, target: str) -> Rates:
+        return 0.0, 1 / platform.route(source, target)[0].bandwidth_bytes_per_s, 0.0
 
 
 def star(full_duplex: bool = True) -> Platform:

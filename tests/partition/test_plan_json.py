@@ -11,7 +11,7 @@ from dovetail.errors import BuildError
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import CANDIDATES, Goal, Mode
-from dovetail.partition.plan_json import assignment_from_json, plan_from_json, plan_to_json
+from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from tests.partition.worlds import Synthetic, platform, residual
@@ -59,5 +59,3 @@ def test_another_schema_and_a_broken_file_are_refused_by_name() -> None:
         plan_from_json({"schema": 2})
     with pytest.raises(BuildError, match="plan: field model is missing; the file is incomplete or edited, make the plan again"):
         plan_from_json({"schema": 1})
-    with pytest.raises(BuildError, match=r"assignment: field n0\.axis is 'sideways'; one of .*; each node needs axis"):
-        assignment_from_json({"n0": {"axis": "sideways", "shares": []}})

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.estimate import ShareCosts
-from dovetail.hardware.shares import Floats, Ints
+from dovetail.hardware.shares import Ints
 from dovetail.ir import Add, Axis, Concat, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Reshape, Tensor, Window
+from dovetail.partition.cost_model import Rates
 from dovetail.platform.device import Device, Kind, Link, Platform
 
 FPGA_KEYS = ("alm", "m20k")
@@ -63,11 +64,10 @@ class Synthetic:
         resources = {k: np.array([1.0]) for k in FPGA_KEYS} if device.kind is Kind.FPGA else {}
         return ShareCosts(seconds, seconds, seconds, seconds, seconds * 2.0, resources, np.zeros(1, dtype=np.bool_), "sum")
 
-    def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
+    def rates(self, platform: Platform, source: str, target: str) -> Rates:
         route = platform.route(source, target)
-        seconds = sum((np.where(sizes > 0, link.latency_s + sizes / link.bandwidth_bytes_per_s, 0.0) for link in route),
-                      np.zeros(len(sizes)))
-        return seconds, sum((sizes * link.energy_j_per_byte for link in route), np.zeros(len(sizes)))
+        return (sum(link.latency_s for link in route), sum(1 / link.bandwidth_bytes_per_s for link in route),
+                sum(link.energy_j_per_byte for link in route))
 
 
 def platform(seed: int, kinds: tuple[Kind, ...] = (Kind.CPU, Kind.GPU, Kind.FPGA), budget: float = 60.0) -> Platform:

@@ -8,9 +8,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from dovetail.cost.estimate import ShareCosts
-from dovetail.hardware.shares import Floats, Ints, Question
+from dovetail.hardware.shares import Ints, Question
 from dovetail.ir import Axis, Graph, Node
 from dovetail.platform.device import Device, Platform
+
+Rates = tuple[float, float, float]
+"""Of a route: seconds of any transfer but one of nothing, further seconds per byte, joules per byte."""
 
 
 class CostModel(Protocol):
@@ -33,21 +36,8 @@ class CostModel(Protocol):
         """Costs of adding `parts` int32 partial sums of the node's output and rounding them; None if the device cannot."""
         ...
 
-    def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
-        """Seconds and joules of moving each size in bytes from one device to another."""
-        ...
-
-
-Rates = tuple[float, float, float]
-"""Of a route: seconds of any transfer but one of nothing, further seconds per byte, joules per byte."""
-
-
-@runtime_checkable
-class SteadyLinks(Protocol):
-    """A cost model in which transfers over a route keep to rates."""
-
     def rates(self, platform: Platform, source: str, target: str) -> Rates:
-        """The rates that `transfer_costs` follows."""
+        """What transfers from one device to another cost."""
         ...
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dovetail import cost
 from dovetail.cost.estimate import ShareCosts
-from dovetail.hardware.shares import Floats, Ints, Question
+from dovetail.hardware.shares import Ints, Question
 from dovetail.ir import Axis, Conv, Gemm, Graph, Node
 from dovetail.partition.boards.relaxation import nature
 from dovetail.partition.cost_model import Rates
@@ -45,9 +45,6 @@ class DeviceCosts:
             self._sums |= {(shape, *key[1:]): found for shape, found in zip(
                 shapes, cost.reductions(shapes, parts, device), strict=True)}
         return self._sums[key]
-
-    def transfer_costs(self, platform: Platform, source: str, target: str, sizes: Floats) -> tuple[Floats, Floats]:
-        return cost.transferred(sizes, *self.rates(platform, source, target))
 
     def rates(self, platform: Platform, source: str, target: str) -> Rates:
         return cost.transfer_rates(platform, source, target)

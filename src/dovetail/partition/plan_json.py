@@ -13,7 +13,7 @@ from dovetail.document import NATURAL, Anything, Each, Maybe, OneOf, Place, chec
 from dovetail.errors import BuildError
 from dovetail.ir import Axis
 from dovetail.partition.pareto import Front
-from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Piece, Plan, Split, Status
+from dovetail.partition.plan import Goal, Mode, NodeCost, Piece, Plan, Split, Status
 from dovetail.platform.device import Platform
 from dovetail.platform.load import platform_to_dict
 
@@ -38,12 +38,6 @@ def split_to_json(split: Split) -> dict[str, Any]:
     return {"axis": None if split.axis is None else str(split.axis),
             "shares": [{"device": p.device, "start": p.start, "stop": p.stop} for p in split.pieces],
             "reducer": split.reducer}
-
-
-def assignment_from_json(entries: Any, file: str = "assignment") -> Assignment:
-    """Node name to split, from a plan's `assignment` or a file written by hand; whether it is legal is `evaluate`'s question."""
-    check(entries, Each(SPLIT), Place(file, "each node needs axis, shares of device, start, stop, and reducer"))
-    return {name: _split(entry) for name, entry in entries.items()}
 
 
 def _split(entry: Mapping[str, Any]) -> Split:

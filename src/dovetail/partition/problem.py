@@ -16,7 +16,7 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
 from dovetail.partition.boards.relaxation import Pool, Share
-from dovetail.partition.cost_model import CostModel, Rates, SteadyLinks
+from dovetail.partition.cost_model import CostModel, Rates
 from dovetail.partition.effort import spend
 from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.parallel.branches import Block, blocks, contiguous
@@ -37,7 +37,7 @@ PIECES = Cache[tuple[str, Axis | None, str], Shares | None](lasting=True)
 SUMS = Cache[tuple[int | str, str, int], "PieceCost | None"](lasting=True)
 """By sort of node, device and number of parts."""
 ROUTES = Cache[tuple[str, str], tuple[str, ...]](lasting=True)
-RATES = Cache[tuple[str, str], tuple[Rates, ...] | None](lasting=True)
+RATES = Cache[tuple[str, str], tuple[Rates, ...]](lasting=True)
 SORTS = Cache[object, int](lasting=True)
 GEOMETRIES = Cache[object, int](lasting=True)
 EXTENTS = Cache[int, Mapping[Axis, int]](lasting=True)
@@ -156,42 +156,28 @@ class Problem:
 
     def transfer(self, source: str, target: str, sizes_bytes: Floats) -> tuple[Floats, Floats]:
         """Seconds and joules of transfers; from a device to itself they go over the host, there and back."""
-        hops = self.hops(source, target)
-        if hops is not None:
-            found = [transferred(sizes_bytes, *rates) for rates in hops]
-            return found[0] if len(found) == 1 else (found[0][0] + found[1][0], found[0][1] + found[1][1])
-        if source != target:
-            return self.costs.transfer_costs(self.platform, source, target, sizes_bytes)
-        out_s, out_j = self.costs.transfer_costs(self.platform, source, self.platform.host, sizes_bytes)
-        back_s, back_j = self.costs.transfer_costs(self.platform, self.platform.host, target, sizes_bytes)
-        return out_s + back_s, out_j + back_j
+        found = [transferred(sizes_bytes, *rates) for rates in self.hops(source, target)]
+        return found[0] if len(found) == 1 else (found[0][0] + found[1][0], found[0][1] + found[1][1])
 
     def transfer_s(self, source: str, target: str, sizes_bytes: Floats, busy: Floats) -> Floats:
         """The seconds of `transfer` alone; `busy` is one where there is anything to move, else zero."""
-        hops = self.hops(source, target)
-        if hops is None:
-            return self.transfer(source, target, sizes_bytes)[0]
-        found = [transfer_seconds(sizes_bytes, latency_s, per_byte, busy) for latency_s, per_byte, _ in hops]
+        found = [transfer_seconds(sizes_bytes, latency_s, per_byte, busy) for latency_s, per_byte, _ in self.hops(source, target)]
         return found[0] if len(found) == 1 else found[0] + found[1]
 
     def transfer_one(self, source: str, target: str, size_bytes: int) -> tuple[float, float]:
         """`transfer` of one size, in plain numbers."""
-        hops = self.hops(source, target)
-        if hops is None:
-            seconds, joules = self.transfer(source, target, np.array([float(size_bytes)]))
-            return float(seconds[0]), float(joules[0])
         size = float(size_bytes)
-        found = [((latency_s if size > 0 else 0.0) + size * per_byte, size * joules) for latency_s, per_byte, joules in hops]
+        found = [((latency_s if size > 0 else 0.0) + size * per_byte, size * joules)
+                 for latency_s, per_byte, joules in self.hops(source, target)]
         return found[0] if len(found) == 1 else (found[0][0] + found[1][0], found[0][1] + found[1][1])
 
-    def hops(self, source: str, target: str) -> tuple[Rates, ...] | None:
-        """Rates of a transfer, one or, from a device to itself, there and back; None where the model has none."""
+    def hops(self, source: str, target: str) -> tuple[Rates, ...]:
+        """Rates of a transfer, one or, from a device to itself, there and back."""
         known = self.memo.of(RATES)
         if (source, target) not in known:
-            host, costs = self.platform.host, self.costs
+            host = self.platform.host
             ways = [(source, target)] if source != target else [(source, host), (host, target)]
-            known[source, target] = tuple(costs.rates(self.platform, *way) for way in ways) if isinstance(
-                costs, SteadyLinks) else None
+            known[source, target] = tuple(self.costs.rates(self.platform, *way) for way in ways)
         return known[source, target]
 
     def lanes(self, source: str, target: str) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from math import inf
@@ -32,18 +34,17 @@ from dovetail.partition.explain.infeasibility import INTERVAL, missed
 from dovetail.partition.explain.reasons_per_node import at_once_note, explain
 from dovetail.partition.explain.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.explain.thrift import spare
-from dovetail.partition.gc_pause import uncollected
+from dovetail.partition.interval.busy import busiest
 from dovetail.partition.interval.weights import rank_interval
-from dovetail.partition.judged import finished
 from dovetail.partition.options import PROOF, Options
-from dovetail.partition.plan import Assignment, Goal, Mode, Plan
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over
 from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.strategy import eased, exact, move_cuts
 from dovetail.partition.tables.columns import CHOICES, options
 from dovetail.partition.tables.timing import TIMED
-from dovetail.partition.tolerances import ROUNDING
+from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
 
@@ -118,7 +119,19 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
-@uncollected()
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without searches for cyclic garbage, of which planning makes none worth the twentieth of its time they take."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_uncollected()
 def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assignment | None = None,
          costs: CostModel | None = None) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
@@ -190,10 +203,30 @@ def _planned(problem: Problem, graph: Graph, asked: Options) -> Plan:
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
     problem.memo.of(TIMED).clear()  # it leads back to the problem, which would be left for the collector
-    found_plan = finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
+    found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
     beyond = max(0.0, answer.lower_bound / before - 1) if problem.off_grid and before > 0 else 0.0
     found_plan = replace(found_plan, beyond=beyond if beyond >= SHOWN else 0.0)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
+
+
+def _finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment, best: Evaluation, bound: float,
+              baselines: dict[str, float | None], notes: tuple[str, ...], sentences: dict[str, str]) -> Plan:
+    """The plan. Its bound was held against plans over the candidates before (`proof`), and covers no others.
+
+    What is left to cut off a bound is rounding, and of plans with cuts between the candidates what they are better by.
+    """
+    lower, costs = min(bound * (1 - ROUNDING), best.objective), {c.node: c for c in best.nodes}
+    proven = best.objective - lower <= TOLERANCE * abs(best.objective)
+    resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
+                 for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
+    return Plan(
+        model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
+        status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),
+        nodes=tuple(replace(costs[n.name], why=sentences[n.name]) if n.name in sentences else costs[n.name] for n in graph.nodes),
+        objective=best.objective,
+        lower_bound=lower, latency_s=best.latency_s, energy_j=best.energy_j, interval_s=best.interval_s,
+        busy_s=busiest(problem, best.busy_s), resources=resources, baselines=baselines,
+        pinned=len(problem.fixed), notes=notes)
 
 
 def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[str, RunnerUp]:

@@ -87,7 +87,6 @@ class Work:
 
 
 CHECKED = Cache[tuple[str, Split], bool](lasting=True)
-MOVED = Cache[tuple[str, str, int], tuple[float, float]](lasting=True)
 WORKS = Cache[tuple[object, ...], Work](lasting=True)
 
 
@@ -173,24 +172,16 @@ def follows(problem: Problem, node: Node) -> bool:
 
 def move(problem: Problem, source: str, target: str, piece: int, size_bytes: int, stream_s: float = 0.0) -> Move:
     """A transfer of what its source holds, or began to put out `stream_s` before the transfer's node starts."""
-    seconds, joules = transfer_of(problem, source, target, size_bytes)
-    lead, _ = transfer_of(problem, source, target, min(size_bytes, problem.packet_bytes))
+    seconds, joules = problem.transfer_one(source, target, size_bytes)
+    lead, _ = problem.transfer_one(source, target, min(size_bytes, problem.packet_bytes))
     lanes = problem.lanes(source, target)
     before = min(stream_s, seconds - lead) if stream_s > 0 and source != target and problem.duplex(source, target) else 0.0
     return Move(source, target, piece, size_bytes, seconds - before, joules, lanes, before, lead)
 
 
-def transfer_of(problem: Problem, source: str, target: str, size_bytes: int) -> tuple[float, float]:
-    """Seconds and joules of one transfer; remembered, as the same few sizes move again and again."""
-    key, known = (source, target, size_bytes), problem.memo.of(MOVED)
-    if key not in known:
-        known[key] = problem.transfer_one(source, target, size_bytes)
-    return known[key]
-
-
 def packet_s(problem: Problem, source: str, target: str) -> float:
     """How long the first packet of a transfer takes, if it is no shorter than a packet."""
-    return transfer_of(problem, source, target, problem.packet_bytes)[0]
+    return problem.transfer_one(source, target, problem.packet_bytes)[0]
 
 
 def work_of(problem: Problem, node: Node, split: Split, places: Mapping[str, Place]) -> Work:

@@ -22,7 +22,7 @@ from dovetail.partition.effort import spend, worked
 from dovetail.partition.evaluate import Evaluation, cost_node, evaluate
 from dovetail.partition.plan import Assignment, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
-from dovetail.partition.work import Place, input_places, output_place, transfer_of, work_of
+from dovetail.partition.work import Place, input_places, output_place, work_of
 
 WIDE = 32
 """Partial plans kept per node: chosen; twice as many take twice the time."""
@@ -58,7 +58,7 @@ def place(problem: Problem, pool: Pool, guide: Assignment, deadline: float, wast
         if not grown:
             grown = [new for plan in plans for split in search.elsewhere(node, plan)
                      if (new := search.extended(plan, node, split))]
-        hop_s = waste * transfer_of(problem, pool.boards[0], pool.boards[1], problem.graph.tensors[node.output].transfer_bytes)[0]
+        hop_s = waste * problem.transfer_one(pool.boards[0], pool.boards[1], problem.graph.tensors[node.output].transfer_bytes)[0]
         grown.sort(key=lambda new: problem.score(new.seconds + (hop_s * new.budget.unused if hop_s else 0.0), new.joules))
         roomy = [new for new in grown if holds(new.budget.total, needed)]
         kept = _kept(roomy or grown, width if worked() < deadline else NARROW)

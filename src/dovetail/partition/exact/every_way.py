@@ -20,7 +20,7 @@ from dovetail.partition.parallel.branches import Block
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.columns import Options, options
 from dovetail.partition.tables.costs import Table
-from dovetail.partition.tables.lazy import Later
+from dovetail.partition.tables.timing import Later
 
 ONE_BY_ONE = 4
 """Blocks up to which each is looked at by itself:

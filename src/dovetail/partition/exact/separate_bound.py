@@ -17,7 +17,6 @@ from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.tables.columns import Options
 from dovetail.partition.tolerances import ROUGH, ROUNDING, TOLERANCE
-from dovetail.partition.work import transfer_of
 
 LEAST = Cache[Options, tuple[Floats, Floats]]()
 
@@ -41,7 +40,7 @@ def _least(problem: Problem, own: Options) -> tuple[Floats, Floats]:
         ways, (rows, sources) = np.zeros((2, len(devices), len(devices))), has.nonzero()
         for reducer, d in {*zip(ends[rows].tolist(), sources.tolist(), strict=True)}:
             if d != reducer:
-                ways[:, reducer, d] = transfer_of(problem, devices[d], devices[reducer], size)
+                ways[:, reducer, d] = problem.transfer_one(devices[d], devices[reducer], size)
         seconds, spent = ways[:, ends] * has
         quick[summed] += seconds
         for each in spent.T:

@@ -15,7 +15,7 @@ from dovetail.partition.interval.busy import arrays, reusable, worker
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.tables.columns import Held, Options
 from dovetail.partition.tables.costs import Table, variable_inputs
-from dovetail.partition.tables.lazy import Later
+from dovetail.partition.tables.timing import Later
 from dovetail.partition.tables.transfers import fetched
 from dovetail.partition.work import Place, deliveries
 

@@ -17,8 +17,7 @@ from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.tables.arrivals import Fetch
 from dovetail.partition.tables.columns import Held, Options
-from dovetail.partition.tables.lazy import Later
-from dovetail.partition.tables.timing import Ask, criteria, timed
+from dovetail.partition.tables.timing import Ask, Later, criteria, timed
 from dovetail.partition.work import follows
 from dovetail.values import dataclass
 

@@ -5,10 +5,10 @@ This restates the evaluator's rules for single nodes over the cells of many; tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,30 @@ from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.arrivals import Arrivals, Fetch, arrivals
 from dovetail.partition.tables.columns import Options
-from dovetail.partition.tables.lazy import Later
 from dovetail.partition.tables.transfers import wide
 from dovetail.values import dataclass
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class Later:
+    """An array worked out when it is first asked for: energies, which plans for latency alone never look at."""
+
+    __slots__ = ("_found", "_make")
+
+    def __init__(self, make: Callable[[], Floats]) -> None:
+        self._make, self._found = make, list[Floats]()
+
+    def array(self) -> Floats:
+        if not self._found:
+            self._found.append(self._make())
+        return self._found[0]
+
+    def take(self, index: Any) -> Later:
+        """Some of it, worked out no sooner."""
+        return Later(lambda: self.array()[index])
+
+
 Times = tuple[Floats, Later]
 """Of the cells of a node, one axis per input with places, then columns: latency without the way home, energy of transfers."""
 
