@@ -43,7 +43,6 @@ from dovetail.partition.proof import hold_over
 from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.strategy import eased, exact, move_cuts
 from dovetail.partition.tables.columns import CHOICES, options
-from dovetail.partition.tables.timing import TIMED
 from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
@@ -202,7 +201,6 @@ def _planned(problem: Problem, graph: Graph, asked: Options) -> Plan:
         elsewhere = _others(problem, assignment, best) if asked.rivals and timely and not crowded(problem) else None
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
-    problem.memo.of(TIMED).clear()  # it leads back to the problem, which would be left for the collector
     found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
     beyond = max(0.0, answer.lower_bound / before - 1) if problem.off_grid and before > 0 else 0.0
     found_plan = replace(found_plan, beyond=beyond if beyond >= SHOWN else 0.0)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.effort import spend
-from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.arrivals import Arrivals, Fetch, arrivals
@@ -60,15 +59,12 @@ class Ask:
     """Size of a partial sum of the whole output."""
 
 
-TIMED = Cache[tuple[object, ...], Times]()
 CELLS = 1 << 14
 """Cells worked out together: enough to be worth a call, few enough for a cache. Chosen, not measured."""
 
 
 def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
     """The times of all cells of many nodes, in their order."""
-    if len(asks) == 1:
-        return [_one(problem, asks[0])]
     found: dict[Ask, Times] = {}
     some: list[Ask] = []
     for ask in asks:
@@ -78,17 +74,6 @@ def timed(problem: Problem, asks: Sequence[Ask]) -> list[Times]:
         some.append(ask)
     found |= _timed(problem, some) if some else {}
     return [found[ask] for ask in asks]
-
-
-def _one(problem: Problem, ask: Ask) -> Times:
-    """The times of one node; remembered where its inputs have one place each, which plans made node by node meet again."""
-    if ask.count > len(ask.own):
-        return _timed(problem, [ask])[ask]
-    key = (*_surroundings(problem, ask.fetch), *_prices(ask))
-    known = problem.memo.of(TIMED)
-    if key not in known:
-        known[key] = _timed(problem, [ask])[ask]
-    return known[key]
 
 
 def _timed(problem: Problem, asks: Sequence[Ask]) -> dict[Ask, Times]:
@@ -133,22 +118,6 @@ def _repeated(first: int, width: int, count: int) -> Ints:
 def joined(arrays: Sequence[NDArray[Scalar]]) -> NDArray[Scalar]:
     """One array of many; a single one as it is."""
     return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-
-
-def _surroundings(problem: Problem, fetch: Fetch) -> tuple[object, ...]:
-    """What a node fetches and from whom, apart from the places it lies in."""
-    own, graph = fetch.node.inputs, problem.graph
-    at = {t: i for i, t in enumerate(dict.fromkeys(own))}
-    return (fetch.pattern.number, tuple([(fetch.known[t].pattern.number, at[t]) for t in fetch.paying]),
-            tuple([at[t] for t in fetch.inputs]),
-            *[(at[t], graph.tensors[t].element_bytes, graph.producer(t) is None) for t in own])
-
-
-def _prices(ask: Ask) -> tuple[object, ...]:
-    """All that tells the times of alike nodes apart."""
-    own, known, stream = ask.own, ask.fetch.known, ask.fetch.stream_s
-    return (ask.relaxed, *[known[t].places.tobytes() for t in ask.fetch.inputs], b"" if stream is None else stream.tobytes(),
-            own.columns.tobytes(), own.alone_s.tobytes(), own.fused_s.tobytes(), own.reduce_s.tobytes(), ask.partial_bytes)
 
 
 class _Timing:
