@@ -13,8 +13,9 @@ from dovetail.partition.exact.elimination import CORE, CORE_LIMIT, Ranking, rank
 from dovetail.partition.exact.energy_delay import Point
 from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS
+from dovetail.partition.exact.separate_bound import strike_dear
 from dovetail.partition.exact.solver import Answer, solve_network
-from dovetail.partition.exact.tree import Tree, tree_of
+from dovetail.partition.exact.tree import TREES, Tree, relaxed_tree, tree_of
 from dovetail.partition.explain.baselines import beam
 from dovetail.partition.explain.bound_notes import ONE_INPUT, TOO_WIDE, binding_note, bound_note, many_ways_note
 from dovetail.partition.explain.infeasibility import no_column, no_plan
@@ -24,8 +25,9 @@ from dovetail.partition.parallel.block_steps import jumps, left_out
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound_over
-from dovetail.partition.tables.columns import Options, inputs_held, options
+from dovetail.partition.tables.columns import Options, compacted, inputs_held, options
 from dovetail.partition.tables.costs import narrowed, prune, tabulate_all, variable_inputs
+from dovetail.partition.tables.transfers import wide
 
 FEW_MORE = 2
 """Times as many columns as the first search looks at:
@@ -80,7 +82,15 @@ def _searched(problem: Problem, known: Known, deadline: float, tolerance: float)
     choices = choices_of(problem)
     plans = points_of(known)
     best = best_of(problem, plans)
-    tree = tree_of(problem)
+    if problem.memo.of(TREES) or best is None:
+        tree = tree_of(problem)
+    else:
+        # One plan, one tree: what is too dear even without transfers need not be in it.
+        choices = strike_dear(problem, choices, best, deadline)
+        if not all(len(c) for c in choices):
+            return Answer((), problem.score(*best)), (bound_note(problem, choices, choices),)
+        choices = choices if wide(problem) else compacted(choices)  # arrays of few devices span the columns asked for
+        tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
     if problem.max_latency_s is None and problem.max_energy_j is None:  # limits that add up what may run at once
         check_bound_over(problem, "the relaxation that ranks candidates", ranking.bound, known)  # later cut off at the best
