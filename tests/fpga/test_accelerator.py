@@ -20,7 +20,6 @@ from dovetail.numerics.reference import run_integer
 from dovetail.partition.accelerator.architecture import accelerator_of, judge
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.dedicated import Engines
-from dovetail.partition.accelerator.offers import NoBlocks
 from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.plan import Goal
@@ -94,7 +93,7 @@ def test_the_port_to_memory_is_as_wide_as_asked_for(graph: Graph, tmp_path: Path
 @pytest.mark.parametrize("scale", [0.04, 0.05, 0.08, 0.2])
 def test_the_search_knows_how_fast_its_engines_and_the_words_between_them_are(graph: Graph, scale: float) -> None:
     device = fpga(scale)
-    found = AcceleratorSearch(graph, device, (len(graph.nodes),), NoBlocks()).fastest()
+    found = AcceleratorSearch(graph, device, (len(graph.nodes),), Blocks(graph, device)).fastest()
     made = accelerator_of(graph, found, Architecture.SESL)
     folds = {name: Fold(*sizes) for name, sizes in made.dedicated.items() if sizes is not None}
     network = make_network(graph, "paced", folds=folds, fused=made.fused)

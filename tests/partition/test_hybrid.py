@@ -22,7 +22,6 @@ from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.choice import Joint, least_fill, undominated
 from dovetail.partition.accelerator.cuts import cut_points, passing
 from dovetail.partition.accelerator.dedicated import engines_within
-from dovetail.partition.accelerator.offers import NoBlocks
 from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch
 from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal
@@ -216,7 +215,7 @@ def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> N
     assert whole.bound <= whole.latency
     for cut in cut_points(graph):
         try:
-            alone = AcceleratorSearch(graph, device, (cut,), blocks if cut < len(graph.nodes) else NoBlocks()).quickest()
+            alone = AcceleratorSearch(graph, device, (cut,), blocks).quickest()
         except InfeasibleError:
             continue
         assert whole.latency <= alone.latency
@@ -253,7 +252,7 @@ def test_the_papers_heuristic_stops_when_single_frames_no_longer_get_faster(grap
 
 def test_an_inverted_residual_is_one_engine_where_that_needs_less(graph: Graph) -> None:
     device = fpga(0.04)
-    search = AcceleratorSearch(graph, device, (len(graph.nodes),), NoBlocks())
+    search = AcceleratorSearch(graph, device, (len(graph.nodes),), Blocks(graph, device))
     for pace in (300, 500, 1000, 3000):
         chosen = search.choose(len(graph.nodes), pace, ())
         alone = least_fill([search.engine(i, pace).needs for i in range(len(graph.nodes))], search.budget)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, prod
+from typing import NamedTuple
 
 from dovetail.cost.array_area import Outline, array_pieces, outline_resources, widest_sums
 from dovetail.hardware.arrays.jobs import (
@@ -65,11 +66,18 @@ def _any(sets: Iterable[int]) -> int:
     return found
 
 
-def least_clocks(layers: ArrayLayers, config: Config, between: Sequence[str | None]) -> tuple[
-        list[float], list[float], list[float]]:
-    """Of every layer, at the least, if the block begins with it: clocks between frames, of one frame, and of it once loaded.
+class Floors(NamedTuple):
+    """By the layer that a block begins with, clocks at the least: between frames, of one frame, and of it once it is loaded."""
 
-    One frame is loaded before anything starts and leaves when all is done. `between` are the block's `barriers`.
+    between: list[float]
+    alone: list[float]
+    after: list[float]
+
+
+def least_clocks(layers: ArrayLayers, config: Config, between: Sequence[str | None]) -> Floors:
+    """Clocks of a block at the least; `between` are its `barriers`.
+
+    One frame is loaded before anything starts and leaves when all is done.
     """
     works = [_work(layer, config) for layer in layers.layers]
     groups = rounds_of(layers, config)
@@ -95,7 +103,7 @@ def least_clocks(layers: ArrayLayers, config: Config, between: Sequence[str | No
         after[start] = _whole(own + behind) + leave
         if start not in followers and between[start] is not None and between[start] not in outside:
             behind, stop = own + behind, start
-    return found, alone, after
+    return Floors(found, alone, after)
 
 
 def _whole(clocks: float) -> float:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from dovetail.cost import why_not
 from dovetail.cost.accelerator import arrays_of
-from dovetail.cost.array import Config, reason_refused
+from dovetail.cost.array import reason_refused
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.ir import Graph, MaxPool, Node
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.cuts import cut_points
 from dovetail.partition.accelerator.dedicated import multiplications_of
-from dovetail.partition.accelerator.offers import NoBlocks
 from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
@@ -113,9 +112,8 @@ def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: 
     cuts = {Architecture.SESL: (count,), Architecture.DHM: (count,), Architecture.SEML: (0,),
             Architecture.MONOLITHIC: (0,)}.get(architecture, cut_points(graph))
     alone = architecture is Architecture.MONOLITHIC
-    if architecture in (Architecture.SESL, Architecture.DHM):
-        return AcceleratorSearch(graph, device, cuts, NoBlocks(), folds=architecture is not Architecture.DHM)
-    return AcceleratorSearch(graph, device, cuts, Blocks(graph, device, True) if alone else blocks or Blocks(graph, device))
+    offered = Blocks(graph, device, True) if alone else blocks or Blocks(graph, device)
+    return AcceleratorSearch(graph, device, cuts, offered, folds=architecture is not Architecture.DHM)
 
 
 def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal) -> JudgedAccelerator:
@@ -147,7 +145,7 @@ def accelerator_of(graph: Graph, found: FoundAccelerator, architecture: Architec
         fold = found.folds.get(node.name)
         folds[node.name] = None if fold is None else fold.sizes
     reusable = tuple(n.name for n in graph.nodes[found.cut:])
-    arrays = arrays_of(found.block.configuration) if found.block and isinstance(found.block.configuration, Config) else {}
+    arrays = arrays_of(found.block.configuration) if found.block else {}
     return AcceleratorDesign(architecture, folds, reusable, arrays, max(1, int(found.pace)), found.fused)
 
 

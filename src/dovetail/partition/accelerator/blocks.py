@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import product
 from math import inf
 
@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.cost import Floats
 from dovetail.cost.array import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.array_area import SOFT_LOGIC
-from dovetail.cost.array_floors import barriers, least_clocks, least_resources
+from dovetail.cost.array_floors import Floors, barriers, least_clocks, least_resources
 from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
 from dovetail.cost.folded import twins_allowed
 from dovetail.errors import UnsupportedError
@@ -23,7 +23,6 @@ from dovetail.hardware.arrays.program import bank_sizes
 from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
 from dovetail.partition.accelerator.choice import Room, undominated
 from dovetail.partition.accelerator.cuts import cut_points
-from dovetail.partition.accelerator.offers import BlockOption, Offer
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
@@ -118,6 +117,32 @@ def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class BlockOption:
+    """A configuration of reusable arrays for the nodes behind a cut: clocks between frames and for one frame, and its area."""
+
+    configuration: Config
+    interval: float
+    latency: float
+    needs: tuple[float, ...]
+    offchip_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A configuration before it is priced: clocks and resources at the least, and the price where it is known."""
+
+    clocks: float
+    needs: tuple[float, ...]
+    known: BlockOption | None
+    price: Callable[[float], BlockOption | None]
+    """The whole price; None where it cannot be built, or where single frames take at least so many clocks."""
+    kin: Config
+    """The same for all whose prices follow from one."""
+    number: int
+    """Among all configurations."""
+
+
 class Blocks:
     """Configurations for the nodes behind a cut, priced when they are asked for and only if they may be fast and small enough."""
 
@@ -131,25 +156,28 @@ class Blocks:
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
         self.latencies: dict[tuple[int, Config], float] = {}
         """Clocks of one frame, inf where there is no such block; of some of those that were not worth more."""
-        self.floors, self.alone, self.after = self._floors()
         self.least: dict[int, Floats] = {}
         self.orders: dict[tuple[int, bool], list[int]] = {}
         self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
         self.useful: dict[tuple[int, Config], bool] = {}
         self.behind: dict[int, ArrayLayers] = {}
 
-    def _floors(self) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
-        """For every configuration, clocks of the block that begins with each layer, at the least: between frames, of one, and
-        of one once it is loaded."""
+    @cached_property
+    def floors(self) -> list[Floors]:
+        """For every configuration, what clocks of the block that begins with each layer are at the least."""
         if self.layers is None:
-            return [], [], []
-        between, known = barriers(self.layers), dict[Config, tuple[list[float], list[float], list[float]]]()
+            return []
+        between, known = barriers(self.layers), dict[Config, Floors]()
         for config in self.configs:
             plain = replace(config, soft=0, input_buffers=2)
             if plain not in known:
                 known[plain] = least_clocks(self.layers, plain, between)
-        found = [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
-        return [f for f, _, _ in found], [alone for _, alone, _ in found], [after for _, _, after in found]
+        return [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
+
+    def _clocks(self, cut: int, alone: bool) -> list[float]:
+        """Behind a cut: clocks of every configuration at the least, between frames or of one `alone`."""
+        at = self._behind(cut)
+        return [(f.alone if alone else f.between)[at] for f in self.floors]
 
     def _behind(self, cut: int) -> int:
         """The number of the first layer behind a cut; of layers, where nothing behind it computes."""
@@ -174,16 +202,15 @@ class Blocks:
     def _order(self, cut: int, alone: bool) -> list[int]:
         """Configurations behind a cut, those first that may be fastest."""
         if (cut, alone) not in self.orders:
-            at, floors = self._behind(cut), self.alone if alone else self.floors
-            self.orders[cut, alone] = sorted(range(len(floors)), key=lambda c: floors[c][at])
+            clocks = self._clocks(cut, alone)
+            self.orders[cut, alone] = sorted(range(len(clocks)), key=clocks.__getitem__)
         return self.orders[cut, alone]
 
     def least_clocks(self, cut: int, alone: bool = False) -> float:
         """Clocks that all configurations behind a cut take at the least, inf where there are none or nothing computes."""
         if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
             return inf
-        at, floors = self._behind(cut), self.alone if alone else self.floors
-        return min((floor[at] for floor in floors), default=inf) if at < len(self.layers.layers) else inf
+        return min(self._clocks(cut, alone), default=inf) if self._behind(cut) < len(self.layers.layers) else inf
 
     def surely(self, clocks: float) -> float:
         """Clocks that the hardware takes at the least where the model says so many."""
@@ -197,7 +224,7 @@ class Blocks:
             return np.zeros((0, len(self.names))), np.zeros(0), np.zeros(0)
         at = self._behind(cut)
         table = np.column_stack([np.array([o.needs for o in offers]), [o.clocks for o in offers],
-                                 [self.after[o.number][at] for o in offers]])
+                                 [self.floors[o.number].after[at] for o in offers]])
         table = table[undominated(table)]
         return table[:, :-2], table[:, -2], table[:, -1]
 
@@ -205,21 +232,20 @@ class Blocks:
         """Layers that would be played to price all configurations that may take at most so many clocks."""
         if self.layers is None or cut < self.first:
             return 0
-        at = self._behind(cut)
-        behind = len(self.layers.layers) - at
-        return behind * sum(floor[at] <= most_clocks for floor in self.floors) if behind else 0
+        behind = len(self.layers.layers) - self._behind(cut)
+        return behind * sum(clocks <= most_clocks for clocks in self._clocks(cut, False)) if behind else 0
 
     def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
                   alone: bool = False) -> Iterator[Offer]:
         """Configurations that there may be room for, those first that may be fastest."""
         if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
             return
-        needs, floors = self._least(cut), self.alone if alone else self.floors
-        at, able = self._behind(cut), np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
+        needs, clocks = self._least(cut), self._clocks(cut, alone)
+        able = np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
         for c in self._order(cut, alone):
-            if floors[c][at] > most_clocks:
+            if clocks[c] > most_clocks:
                 return
-            if able[c] and (offer := self._offer(cut, c, floors[c][at], room)) is not None:
+            if able[c] and (offer := self._offer(cut, c, clocks[c], room)) is not None:
                 yield offer
 
     def _offer(self, cut: int, number: int, clocks: float, room: Room | None) -> Offer | None:
@@ -252,7 +278,7 @@ class Blocks:
     def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
         """Configurations that finish the nodes behind a cut within so many clocks, without those that others undercut."""
         near = self.promising(cut, None, most_clocks)
-        found = [option for offer in near if (option := offer.price()) is not None and option.interval <= most_clocks]
+        found = [option for offer in near if (option := offer.price(inf)) is not None and option.interval <= most_clocks]
         if not found:
             return ()
         table = np.column_stack([[o.interval for o in found], [o.latency for o in found], np.array([o.needs for o in found])])

@@ -21,13 +21,14 @@ from typing import cast
 import numpy as np
 
 from dovetail.cost import Floats
-from dovetail.cost.array import Config, joined_latency
+from dovetail.cost.array import joined_latency
 from dovetail.cost.budget import UNSURE, within_reach
 from dovetail.cost.clocks import before, leaving_words
 from dovetail.cost.passage import frame_passage
 from dovetail.errors import InfeasibleError
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, Gemm, Graph
+from dovetail.partition.accelerator.blocks import BlockOption, Blocks
 from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_fill, shares_of, undominated
 from dovetail.partition.accelerator.dedicated import (
     Engines,
@@ -39,7 +40,6 @@ from dovetail.partition.accelerator.dedicated import (
     multiplications_of,
 )
 from dovetail.partition.accelerator.frame_bound import FrameBounds, LayerOptions
-from dovetail.partition.accelerator.offers import BlockOption, Offers
 from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.platform.device import Device
@@ -95,7 +95,7 @@ class FoundAccelerator:
 class AcceleratorSearch:
     """Engines and configurations of one graph on one device, remembered."""
 
-    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Offers, folds: bool = True) -> None:
+    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks, folds: bool = True) -> None:
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
         self.budget = np.array([within_reach(device.resources)[r] for r in self.names])
@@ -197,7 +197,7 @@ class AcceleratorSearch:
             if known is not None and (chosen.fill <= 1 or not unknown):
                 return replace(chosen, places=(*chosen.places[:cut], 0)), (known,)
             kin = offers[place if known is None else unknown[0]].kin
-            priced = [replace(o, known=o.price()) if o.kin == kin and o.known is None else o for o in offers]
+            priced = [replace(o, known=o.price(inf)) if o.kin == kin and o.known is None else o for o in offers]
             offers = [o if o.known is None else replace(o, needs=o.known.needs) for o, before in zip(priced, offers, strict=True)
                       if (o is before if o.known is None else o.known.interval <= pace)]
             chosen = Chosen(inf, inf)
@@ -212,7 +212,7 @@ class AcceleratorSearch:
         used = sum((f.needs[k] for f, k in fused), np.zeros(len(self.names)) if block is None else np.array(block.needs))
         used = used + sum((self.engine(i, pace).needs[places[i]] for i in alone), np.zeros(len(self.names)))
         row = Row(tuple(inside[i] if i in inside else self.engine(i, pace).folds[places[i]] for i in range(cut)),
-                  tuple(f.members for f, _ in fused), _width(block))
+                  tuple(f.members for f, _ in fused), None if block is None else block.configuration.inputs)
         spare = self.budget - used
         row = self.words.mended(row, pace, places, lambda i: self.engine(i, pace), spare)
         slowest = max([0, *self.words.clocks(row).values(), *(f.costs[k].steps for f, k in fused),
@@ -232,17 +232,21 @@ class AcceleratorSearch:
             self.fronts[cut] = before(self.graph, behind)
         front, arrives = self.fronts[cut], 0
         if front is not None:
-            leaving = leaving_words(front, folds) if not behind else _width(block)
+            leaving = leaving_words(front, folds) if block is None else block.configuration.inputs
             arrives = frame_passage(front, folds, fused, leaving).last
             self.arrivals[cut, pace] = float(arrives)
-        if block is None or not isinstance(block.configuration, Config):
-            return float(arrives) + (block.latency if block else 0.0)
+        if block is None:
+            return float(arrives)
         return float(joined_latency(self.graph, behind, block.configuration, arrives))
 
     def fastest(self) -> FoundAccelerator:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
         found = self._known_fastest()
-        return replace(found, bound=self.blocks.surely(self._interval_bound(found.interval)))
+        return replace(found, bound=self._surely(self._interval_bound(found.interval)))
+
+    def _surely(self, clocks: float) -> float:
+        """Clocks that the hardware takes at the least where the model says so many."""
+        return self.blocks.surely(clocks) if self.cuts[0] < len(self.graph.nodes) else clocks
 
     def _fastest_block(self) -> FoundAccelerator | None:
         """The configuration with the shortest interval where all nodes share arrays: all that may be faster are looked at."""
@@ -250,7 +254,7 @@ class AcceleratorSearch:
         for offer in self.blocks.promising(0, self.room(0, 1)):
             if best is not None and offer.clocks >= best.interval:
                 break
-            option = offer.price()
+            option = offer.price(inf)
             if option is not None and np.all(np.array(option.needs) <= self.budget) and (
                     best is None or option.interval < best.interval):
                 best = option
@@ -361,7 +365,7 @@ class AcceleratorSearch:
             else:
                 heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
                 heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
-        return replace(best, bound=self.blocks.surely(self._frames_bound(min(best.latency, settled), best.latency)))
+        return replace(best, bound=self._surely(self._frames_bound(min(best.latency, settled), best.latency)))
 
     def _frames_bound(self, bound: float, most: float) -> float:
         """What one frame takes at the least at any cut but that of arrays alone, or `bound` if that is less."""
@@ -421,11 +425,6 @@ class AcceleratorSearch:
             if chosen.fill <= 1:
                 best = chosen, option
         return (None if best is None else self.made(cut, pace, best[0], (best[1],))), least
-
-
-def _width(block: BlockOption | None) -> int | None:
-    """Channels of a beat that arrays take."""
-    return block.configuration.inputs if block is not None and isinstance(block.configuration, Config) else None
 
 
 def between(low: int, high: float, close: float = CLOSE) -> int | None:

@@ -13,9 +13,9 @@ from math import inf
 import numpy as np
 
 from dovetail.errors import InfeasibleError
+from dovetail.partition.accelerator.blocks import BlockOption
 from dovetail.partition.accelerator.choice import Chosen, Room
 from dovetail.partition.accelerator.dedicated import multiplications_of
-from dovetail.partition.accelerator.offers import BlockOption
 from dovetail.partition.accelerator.search import MULTIPLIER, AcceleratorSearch, FoundAccelerator, between
 
 
