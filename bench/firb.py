@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_folds, firb_options
+from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_options
 from dovetail.cost.folded import folds_of, pace_of, shape_of, sum_of_parts, twins_allowed
 from dovetail.cost.folded_area import folded_cost
 from dovetail.fpga.assemble import build_design, design_modules
@@ -146,9 +146,11 @@ def blocks_of(network: str, board: str, pace: int, only: Sequence[str] | None, s
     result: dict[str, Any] = {}
     for block in bottlenecks(graph):
         name = block.depthwise.name
-        folds = firb_folds(graph, block, device.model, device.resources, pace)
-        if not folds or (only is not None and name not in only):
+        options = firb_options(graph, block, device.model, True, pace)
+        if not options or (only is not None and name not in only):
             continue
+        best = min(options, key=lambda option: sum_of_parts(dict(option.resources), device.resources))
+        folds = {node.name: fold for node, fold in zip(block.layers, best.folds, strict=True)}
         part, family = alone(graph, block), device.model.removeprefix("dhm-") if synthesized == name else None
         result[name] = compared(part, folds, device, simulated, family, name)
         tell(name, result[name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.cost.firb import bottlenecks, firb_costs, firb_folds, firb_options
+from dovetail.cost.firb import bottlenecks, firb_options
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.hardware.folds import Loops, channels_of
 from dovetail.ir import RELU, Add, Conv, Graph, Window
@@ -43,14 +43,14 @@ def test_layers_that_others_read_too_are_no_block() -> None:
 def test_folds_of_a_block_share_their_words_and_keep_the_pace(expanded: int, stride: int, clocks: int) -> None:
     graph = block(expanded, stride, stride == 1)
     (found,) = bottlenecks(graph)
-    costs = firb_costs(graph, found, DEVICE.model, DEVICE.resources, clocks)
-    folds = firb_folds(graph, found, DEVICE.model, DEVICE.resources, clocks)
-    assert costs is not None
-    assert all(cost.steps <= clocks for cost in costs)
-    loops = [Loops(channels_of(node.op, graph.shape(node.inputs[0])[1], graph.shape(node.output)[1]), folds[node.name])
-             for node in found.layers if isinstance(node.op, Conv)]
-    assert loops[0].output_width == loops[1].input_width == loops[1].output_width == loops[2].input_width
-    assert loops[2].passes == 1
+    options = firb_options(graph, found, DEVICE.model, True, clocks)
+    assert options
+    for option in options:
+        assert option.steps <= clocks
+        loops = [Loops(channels_of(node.op, graph.shape(node.inputs[0])[1], graph.shape(node.output)[1]), fold)
+                 for node, fold in zip(found.layers, option.folds, strict=True) if isinstance(node.op, Conv)]
+        assert loops[0].output_width == loops[1].input_width == loops[1].output_width == loops[2].input_width
+    folds = {node.name: fold for node, fold in zip(found.layers, options[-1].folds, strict=True)}
     names = {f"words_{node.output}" for node in found.layers[:2]}
     assert not [m.name for m in design_modules(graph, "block", folds) if any(name in m.name for name in names)]
     assert build_design(graph, "block", folds=folds).interval_cycles <= max(clocks, 9 * 8)
@@ -74,4 +74,4 @@ def test_projections_in_passes_save_multipliers_and_keep_up_with_the_expander() 
 
 def test_a_pace_that_no_block_keeps_has_no_folds() -> None:
     graph = block(18, 1, True)
-    assert firb_folds(graph, bottlenecks(graph)[0], DEVICE.model, DEVICE.resources, 60) == {}
+    assert firb_options(graph, bottlenecks(graph)[0], DEVICE.model, True, 60) == ()

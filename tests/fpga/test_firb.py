@@ -93,7 +93,7 @@ def test_folds_that_share_no_words_are_refused() -> None:
     with pytest.raises(UnsupportedError) as caught:
         build_design(graph, "top", folds=wrong, fused=[found.depthwise.name])
     assert str(caught.value) == (f"{found.depthwise.name}: folds 1x3x4, 5x1x1 and 1x4x6 do not share words of 4 channels; "
-                                 "take those of `firb_folds`")
+                                 "take those of `firb_options`")
 
 
 def test_a_projection_that_takes_longer_than_a_word_is_refused() -> None:

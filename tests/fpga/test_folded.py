@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.cost.firb import bottlenecks, firb_folds
+from dovetail.cost.firb import bottlenecks, firb_options
+from dovetail.cost.folded import sum_of_parts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
@@ -317,7 +318,9 @@ def bottleneck_job(name: str, stride: int, residual: bool, clocks: int) -> Job:
     y = s.conv(y, 6, same_window(1))
     graph = s.graph((s.add(x, y) if residual else y,))
     (block,) = bottlenecks(graph)
-    return folded_job(graph, name, firb_folds(graph, block, device.model, device.resources, clocks), stride)
+    options = firb_options(graph, block, device.model, True, clocks)
+    best = min(options, key=lambda option: sum_of_parts(dict(option.resources), device.resources))
+    return folded_job(graph, name, {n.name: fold for n, fold in zip(block.layers, best.folds, strict=True)}, stride)
 
 
 @pytest.mark.verilator

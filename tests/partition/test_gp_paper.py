@@ -15,10 +15,11 @@ from dovetail.partition.geometric.paper import (
     Tightening,
     TighteningSchedule,
     communication_weight,
+    gp_paper,
+    solve_paper,
     step_norm,
     tighten,
 )
-from dovetail.partition.geometric.paper_plan import gp_paper, solve_paper
 from dovetail.partition.geometric.rounding import whole_units
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal, Mode
@@ -130,7 +131,7 @@ def test_a_program_without_an_answer_is_asked_again_or_an_even_division_repaired
         asked.append(problem.floor)
         return Tightening((), (False,) * len(problem.layers)) if len(asked) <= failing else tighten(problem, schedule)
 
-    monkeypatch.setattr("dovetail.partition.geometric.paper_plan.tighten", unanswered)
+    monkeypatch.setattr("dovetail.partition.geometric.paper.tighten", unanswered)
     problem = Problem(chain(4, 8), platform(1), Synthetic(1))
     (assignment,), (note,) = gp_paper(problem, 0.0)
     assert evaluate(problem, assignment).feasible

@@ -14,9 +14,9 @@ import numpy as np
 
 from dovetail.cost.array import BlockCost, Config, block_cost, block_multipliers
 from dovetail.cost.estimate import ShareCosts
-from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost
+from dovetail.cost.firb import Bottleneck, FirbCost, bottlenecks, firb_cost
 from dovetail.cost.folded import paced_costs, shape_of
-from dovetail.cost.folded_area import folded_cost
+from dovetail.cost.folded_area import FoldedCost, folded_cost
 from dovetail.cost.power import power_w
 from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import window_of
@@ -88,7 +88,6 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
     """Costs of a whole node from those of direct mapping."""
     accelerator, (node, _) = device.accelerator, question
     assert accelerator is not None
-    assert device.clock_hz is not None
     if node.name in accelerator.reusable:
         return _reused(graph, node, direct, accelerator, device)
     paced = replace(device.at_pace(accelerator.pace_clocks), accelerator=None)
@@ -101,25 +100,27 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
         return costs
     if fold is None:
         return replace(costs, resources=direct.resources)
-    own = folded_cost(shape_of(graph, node), Fold(*fold), dhm_model(device.model))
-    used = dict(own.resources)
-    energy = np.array([power_w(used, device) * own.steps / device.clock_hz])
-    return replace(costs, energy_j=energy, resources={r: np.array([used.get(r, 0.0)]) for r in direct.resources})
+    return _charged(costs, folded_cost(shape_of(graph, node), Fold(*fold), dhm_model(device.model)), device)
+
+
+def _charged(costs: ShareCosts, engine: FoldedCost | FirbCost, device: Device) -> ShareCosts:
+    """The costs with an engine's area, and the energy that it takes for a frame."""
+    assert device.clock_hz is not None
+    used = dict(engine.resources)
+    return replace(costs, energy_j=np.array([power_w(used, device) * engine.steps / device.clock_hz]),
+                   resources={r: np.array([used.get(r, 0.0)]) for r in costs.resources})
 
 
 def _fused(graph: Graph, node: Node, block: Bottleneck, costs: ShareCosts, device: Device) -> ShareCosts:
     """A node of an inverted residual that is one engine, whose area and energy are charged to its first layer."""
     accelerator = device.accelerator
     assert accelerator is not None
-    assert device.clock_hz is not None
     if node is not block.expand:
         return replace(costs, energy_j=np.zeros(1), resources={r: np.zeros(1) for r in costs.resources})
     first, middle, last = (shape_of(graph, n) for n in block.layers)
     folds = [Fold(*sizes) for n in block.layers if (sizes := accelerator.dedicated[n.name]) is not None]
     own = firb_cost((first, middle, last), (folds[0], folds[1], folds[2]), block.join is not None, device.model)
-    used = dict(own.resources)
-    energy = np.array([power_w(used, device) * own.steps / device.clock_hz])
-    return replace(costs, energy_j=energy, resources={r: np.array([used.get(r, 0.0)]) for r in costs.resources})
+    return _charged(costs, own, device)
 
 
 def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: AcceleratorDesign, device: Device) -> ShareCosts:

@@ -49,8 +49,6 @@ class BlockCost:
     """Clocks from the first input beat, weights of the first job waiting, to the last output beat, of a frame alone."""
     interval_clocks: int
     """Clocks between frames that follow each other."""
-    load_clocks: int
-    """Beats of the input stream; a slower source adds what it is slower."""
     offchip_bytes: int
     """Bytes read from memory and written to it per frame."""
     map_bytes: int
@@ -133,16 +131,13 @@ def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Arra
 
 def program_cost(program: ArrayProgram, device: Device) -> BlockCost:
     """Costs of a layer program."""
-    layers, config = program.layers, program.config
-    entry = layers.maps[layers.entry]
-    load, leave = entry.pixels * config.words(entry.channels), _leaving(program)
     ends = frame_ends(program)
     weights, maps = program.moved_bytes(TransferKind.WEIGHTS), sum(program.moved_bytes(k) for k in (TransferKind.LOAD,
                                                                                                     TransferKind.STORE))
     resources = block_resources(program, device.model)
     bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
-    return BlockCost(ends[0] + leave + LEAVE_CLOCKS, program_interval(program), load, weights + maps, maps, resources,
-                     _layer_costs(program), bits, sum(x.macs for x in layers.layers), multipliers_of(outline_of(program)))
+    return BlockCost(ends[0] + _leaving(program) + LEAVE_CLOCKS, program_interval(program), weights + maps, maps, resources,
+                     _layer_costs(program), bits, sum(x.macs for x in program.layers.layers), multipliers_of(outline_of(program)))
 
 
 def _layer_costs(program: ArrayProgram) -> tuple[LayerCost, ...]:

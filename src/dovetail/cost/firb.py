@@ -8,16 +8,15 @@ block's input, where it is added) are kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from dovetail.cost.folded import TWIN_MODELS, shape_of, sum_of_parts
-from dovetail.cost.folded_area import FoldedCost, Shape, content_of, folded_cost, resources_of
+from dovetail.cost.folded import shape_of
+from dovetail.cost.folded_area import Shape, content_of, resources_of
 from dovetail.hardware.folds import Fold, Loops
 from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import Add, Graph, Node
-from dovetail.platform.fitted import DhmModel, dhm_model
+from dovetail.platform.fitted import dhm_model
 
 STAGES = 40
 """Clock edges through the three parts, about."""
@@ -68,29 +67,6 @@ def _is_pointwise(node: Node) -> bool:
 def _is_depthwise(graph: Graph, node: Node) -> bool:
     op = node.op.product
     return op is not None and op.window is not None and op.groups == op.filters == graph.shape(node.inputs[0])[1] > 1
-
-
-def firb_costs(graph: Graph, block: Bottleneck, model_name: str, resources: Mapping[str, float],
-               clocks: int) -> tuple[FoldedCost, FoldedCost, FoldedCost] | None:
-    """Folds of a block of at most `clocks` clocks per frame that share their words, of the smallest parts of a device.
-
-    The projection has a sum for every filter, so that it takes a word per clock. None where no such folds keep the pace.
-    """
-    model = dhm_model(model_name)
-    first, middle, last = (shape_of(graph, node) for node in block.layers)
-    found = []
-    for words in range(1, first.channels.outputs + 1):
-        at_once = -(-first.channels.outputs // words)
-        if -(-first.channels.outputs // at_once) != words:
-            continue
-        slices = min(first.channels.inputs, clocks // (first.raster.outputs * words))
-        if not slices or middle.raster.steps * words > clocks:
-            break
-        inputs = -(-first.channels.inputs // slices)
-        found.append((_cheapest(first, Fold(1, inputs, at_once), model, resources),
-                      folded_cost(middle, Fold(at_once, 1, 1), model),
-                      _cheapest(last, Fold(1, at_once, last.channels.outputs), model, resources)))
-    return min(found, key=lambda three: sum(sum_of_parts(dict(c.resources), resources) for c in three), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +132,3 @@ def _options(shapes: tuple[Shape, Shape, Shape], joined: bool, model_name: str, 
                          Fold(1, at_once, leaving, products if leaving > 1 else 1))
                 found.append(firb_cost(shapes, folds, joined, model_name))
     return tuple(found)
-
-
-def _cheapest(shape: Shape, fold: Fold, model: DhmModel, resources: Mapping[str, float]) -> FoldedCost:
-    """The fold with one or two products in a multiplier block."""
-    twins = [replace(fold, products=2)] if model.name in TWIN_MODELS and fold.outputs > 1 else []
-    return min((folded_cost(shape, f, model) for f in (fold, *twins)), key=lambda c: sum_of_parts(dict(c.resources), resources))
-
-
-def firb_folds(graph: Graph, block: Bottleneck, model_name: str, resources: Mapping[str, float],
-               clocks: int) -> dict[str, Fold]:
-    """The folds of `firb_costs` by node; empty where there are none."""
-    costs = firb_costs(graph, block, model_name, resources, clocks)
-    return {} if costs is None else {node.name: cost.fold for node, cost in zip(block.layers, costs, strict=True)}

@@ -10,7 +10,7 @@ from math import ceil, log2, prod
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH
 from dovetail.hardware.folds import Channels, Fold, Loops
-from dovetail.hardware.rounding import HEADROOM_BITS
+from dovetail.hardware.rounding import HEADROOM_BITS, tree_bits
 from dovetail.hardware.soft_products import soft_logic
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
 from dovetail.ir import Window
@@ -95,17 +95,6 @@ def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     return FoldedCost(fold, folded.steps, tail, stages, resources_of(content_of(shape, loops, folded), loops, folded, model))
 
 
-def _tree_bits(products: int, width: int) -> tuple[int, int]:
-    """Widths of all adders of a balanced tree, and of the registers in which odd ends wait."""
-    total, odd, count = 0, 0, products
-    while count > 1:
-        odd += count % 2 * width
-        width += 1
-        total += count // 2 * width
-        count -= count // 2
-    return total, odd
-
-
 def _distinct(depth: int, width: int) -> int:
     """Columns of a memory of constants that differ: tools build equal ones once."""
     return min(width, 1 << min(depth, 30))
@@ -172,7 +161,7 @@ def _lane_bits(shape: Shape, loops: Loops, products: int) -> tuple[int, int, int
     """Of one filter: widths of its adders, its registers, and the width of its sum."""
     product = shape.input_bits + shape.weight_bits
     total = product + max(0, ceil(log2(products * loops.slices)) - UNUSED_SUM_BITS)
-    tree, odd = _tree_bits(products, product)
+    tree, odd = tree_bits(products, product, 1)
     adders, registers = tree + total * (1 + (loops.slices > 1)), products * product + tree + odd
     if loops.twins:
         parts = -(-products // TWIN_PARTS)

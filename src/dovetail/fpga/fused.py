@@ -18,12 +18,12 @@ from dovetail.ir import Graph, Node
 
 
 def firb_of(graph: Graph, block: Bottleneck, folds: dict[str, Fold], forms: dict[str, Format], module: str, label: str) -> Engine:
-    """The engine of a bottleneck whose folds share their words (`cost.firb.firb_folds`)."""
+    """The engine of a bottleneck whose folds share their words (`cost.firb.firb_options`)."""
     fold = [folds[node.name] for node in block.layers]
     shared, last = fold[0].outputs, block.join or block.project
     if fold[1].sizes[:3] != (shared, 1, 1) or fold[2].inputs != shared or fold[0].groups != 1:
         raise UnsupportedError(f"{block.depthwise.name}: folds {fold[0]}, {fold[1]} and {fold[2]} do not share words of "
-                               f"{shared} channels; take those of `firb_folds`")
+                               f"{shared} channels; take those of `firb_options`")
     assert block.depthwise.op.window is not None
     entry, wide, thin = (forms[n.inputs[0]] for n in block.layers)
     taken = entry.in_words(fold[0].inputs)

@@ -21,7 +21,6 @@ RATES: dict[str, tuple[float, float]] = {
     "comparisons": (6.5e-05, 2e-08),
     "completions": (3.1e-05, 1.7e-08),
     "crowds": (0.0005, 2.9e-08),
-    "detours": (0.00021, 2.2e-07),
     "engines": (4.2e-05, 1.8e-05),
     "exchanges": (0.0004, 3e-09),
     "fillings": (0.00035, 2.7e-08),

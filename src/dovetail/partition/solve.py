@@ -112,9 +112,9 @@ SOLVERS: dict[str, Solver] = {
     "random": _heuristic(chance),
     "single": _heuristic(best_single),
     "gp": _or_baseline(_geometric("solver", "gp")),
-    "gp-paper": _geometric("paper_plan", "gp_paper"),
-    "gp-paper-one-by-one": _geometric("paper_plan", "gp_paper_one_by_one"),
-    "gp-paper-constant-power": _geometric("paper_plan", "gp_paper_constant_power"),
+    "gp-paper": _geometric("paper", "gp_paper"),
+    "gp-paper-one-by-one": _geometric("paper", "gp_paper_one_by_one"),
+    "gp-paper-constant-power": _geometric("paper", "gp_paper_constant_power"),
 }
 
 

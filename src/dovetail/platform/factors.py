@@ -7,15 +7,13 @@ reproduce that paper; `docs/method/models.md` compares the errors.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 
 import numpy as np
 
-from dovetail.platform.quantity import LEVELS, VERSION, Floats
-from dovetail.platform.schema import Limits, TomlTable
+from dovetail.platform.quantity import LEVELS, Floats
+from dovetail.platform.schema import Limits, TomlTable, shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +38,13 @@ class FactorModel:
 @lru_cache(maxsize=16)
 def factor_model(name: str) -> FactorModel:
     """A shipped model in the authors' form by name."""
-    file = resources.files("dovetail.platform") / "models" / "published" / f"{name}.toml"
-    return parse_factors(TomlTable(f"published/{file.name}", tomllib.loads(file.read_text(encoding="utf-8"))))
+    return parse_factors(shipped("models/published", name))
 
 
 def parse_factors(table: TomlTable) -> FactorModel:
     """A checked model from the entries of its file."""
     table.check_keys(("version", "name", "unit", "source", "rows", "mape", "factors"))
-    if table.values["version"] != VERSION:
-        table.fail(f"key version is {table.values['version']!r}; this program reads version {VERSION}")
+    table.check_version()
     factors = table.table("factors")
     factors.check_keys(LEVELS)
     return FactorModel(table.text("name"), table.text("unit"), table.text("source"),

@@ -6,17 +6,15 @@ units, source, rows, cross-validated error and the box they are valid in.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.platform.calibrated import CALIBRATED, PARAMETERS
-from dovetail.platform.schema import Limits, TomlTable
+from dovetail.platform.schema import Limits, TomlTable, shipped, shipped_names
 
 Floats = NDArray[np.float64]
 
@@ -159,25 +157,19 @@ DHM_PARAMETERS: Mapping[str, Limits] = {
 
 def model_names() -> tuple[str, ...]:
     """Names of the shipped model files."""
-    folder = resources.files("dovetail.platform") / "models"
-    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+    return shipped_names("models")
 
 
 @lru_cache(maxsize=32)
 def formula_of(name: str) -> str:
     """What kind of model a name stands for: `roofline`, `calibrated`, `posynomial` (processors) or `dhm` (FPGAs)."""
-    return name if name in (ROOFLINE, CALIBRATED) else _table(name).choice("formula", ("posynomial", DHM))
-
-
-def _table(name: str) -> TomlTable:
-    file = resources.files("dovetail.platform") / "models" / f"{name}.toml"
-    return TomlTable(file.name, tomllib.loads(file.read_text(encoding="utf-8")))
+    return name if name in (ROOFLINE, CALIBRATED) else shipped("models", name).choice("formula", ("posynomial", DHM))
 
 
 @lru_cache(maxsize=16)
 def posynomial_model(name: str) -> PosynomialModel:
     """The fitted model of a processor by name."""
-    return parse_posynomial(_table(name))
+    return parse_posynomial(shipped("models", name))
 
 
 def parse_posynomial(table: TomlTable) -> PosynomialModel:
@@ -226,7 +218,7 @@ def _term(table: TomlTable) -> Term:
 @lru_cache(maxsize=16)
 def dhm_model(name: str) -> DhmModel:
     """The hardware coefficients of an FPGA family by model name."""
-    return parse_dhm(_table(name))
+    return parse_dhm(shipped("models", name))
 
 
 def parse_dhm(table: TomlTable) -> DhmModel:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
-from typing import Any
+
+from dovetail.platform.schema import shipped, shipped_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +32,16 @@ class Gpu:
     """Products and sums per second by type."""
 
 
-def _files() -> Traversable:
-    return resources.files("dovetail.platform").joinpath("gpus")
-
-
 @cache
 def specification(name: str) -> Gpu:
     """One of `specifications()`."""
-    table: dict[str, Any] = tomllib.loads(_files().joinpath(f"{name}.toml").read_text("utf-8"))
-    return Gpu(**table)
+    return Gpu(**shipped("gpus", name).values)
 
 
 @cache
 def specifications() -> tuple[str, ...]:
     """Names of the GPUs with a specification."""
-    return tuple(sorted(path.name.removesuffix(".toml") for path in _files().iterdir() if path.name.endswith(".toml")))
+    return shipped_names("gpus")
 
 
 def matching(name: str) -> Gpu | None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
 
 import numpy as np
 
-from dovetail.platform.quantity import VERSION, Errors, Floats, Form, read_errors
-from dovetail.platform.schema import Limits, TomlTable
+from dovetail.platform.quantity import Errors, Floats, Form, read_errors
+from dovetail.platform.schema import Limits, TomlTable, shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +63,14 @@ class LinkModel:
 @lru_cache(maxsize=4)
 def link_model(name: str) -> LinkModel:
     """A shipped link model by name."""
-    file = resources.files("dovetail.platform") / "models" / "links" / f"{name}.toml"
-    return parse_link_model(TomlTable(file.name, tomllib.loads(file.read_text(encoding="utf-8"))))
+    return parse_link_model(shipped("models/links", name))
 
 
 def parse_link_model(table: TomlTable) -> LinkModel:
     """A checked link model from the entries of its file."""
     forms = tuple(form.value for form in Form)
     table.check_keys(("version", "name", "device", "source", "rows", "sizes_bytes", "direction", *forms))
-    if table.values["version"] != VERSION:
-        table.fail(f"key version is {table.values['version']!r}; this program reads version {VERSION}")
+    table.check_version()
     sizes = np.array(table.values["sizes_bytes"], dtype=np.float64)
     found: dict[str, Transfer] = {}
     left_out: dict[Form, dict[str, Floats]] = {form: {} for form in Form}

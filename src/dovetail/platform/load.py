@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform, Swi
 from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.gpu_specification import specifications
 from dovetail.platform.repeat import MARK, REPEAT, repeated, split_count, written_out
-from dovetail.platform.schema import Limits, TomlTable, suggestion
+from dovetail.platform.schema import Limits, TomlTable, shipped, shipped_names, suggestion
 from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
 
 DEVICE_LIMITS: Mapping[str, Limits] = {
@@ -67,9 +66,7 @@ def example_of(name: str) -> str:
 @lru_cache(maxsize=1)
 def _shipped() -> Mapping[str, Mapping[str, Any]]:
     """The entries of every shipped board file by its name."""
-    boards = resources.files("dovetail.platform") / "boards"
-    return {file.name.removesuffix(".toml"): _entries(file.name, file.read_bytes())
-            for file in boards.iterdir() if file.name.endswith(".toml")}
+    return {name: shipped("boards", name).values for name in shipped_names("boards")}
 
 
 def load_platform(name_or_path: str) -> Platform:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from dovetail.platform.device import ModelSet
@@ -54,11 +53,9 @@ def _measured() -> list[dict[str, Any]]:
 
 
 def _published() -> list[dict[str, Any]]:
-    folder = resources.files("dovetail.platform") / "models" / ModelSet.PUBLISHED
-    names = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
     note = "the authors' form, refitted here to their rows: their own coefficients are binary files nobody could read"
     return [_entry(ModelSet.PUBLISHED, name, "product of polynomials", (model := factor_model(name)).rows,
-                   {"in sample": model.mape}, {}, model.source, note) for name in names]
+                   {"in sample": model.mape}, {}, model.source, note) for name in quantity_names(ModelSet.PUBLISHED)]
 
 
 def _links() -> list[dict[str, Any]]:

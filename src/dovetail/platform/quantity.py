@@ -8,22 +8,17 @@ evaluation. Each of the last two carries the errors of its own cross-validation.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.platform.schema import Limits, TomlTable
+from dovetail.platform.schema import Limits, TomlTable, shipped, shipped_names
 
 Floats = NDArray[np.float64]
-
-VERSION = 1
-"""Of the file format."""
 
 LEVELS = ("side", "channels", "kernel", "filters")
 """What was varied: side of the square input in pixels, its channels, side of the square kernel, filters."""
@@ -141,23 +136,20 @@ class QuantityModel:
 
 def quantity_names(set_name: str) -> tuple[str, ...]:
     """Names of the shipped quantity models of a set."""
-    folder = resources.files("dovetail.platform") / "models" / set_name
-    return tuple(sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")))
+    return shipped_names(f"models/{set_name}")
 
 
 @lru_cache(maxsize=64)
 def quantity_model(set_name: str, name: str) -> QuantityModel:
     """A shipped quantity model by set and name."""
-    file = resources.files("dovetail.platform") / "models" / set_name / f"{name}.toml"
-    return parse_quantity(TomlTable(f"{set_name}/{file.name}", tomllib.loads(file.read_text(encoding="utf-8"))))
+    return parse_quantity(shipped(f"models/{set_name}", name))
 
 
 def parse_quantity(table: TomlTable) -> QuantityModel:
     """A checked model from the entries of its file."""
     table.check_keys(("version", "name", "device", "quantity", "unit", "description", "source", "treatment", "rows", "levels",
                       "physics", "evaluation", "posynomial"))
-    if table.values["version"] != VERSION:
-        table.fail(f"key version is {table.values['version']!r}; this program reads version {VERSION}")
+    table.check_version()
     axes = table.table("levels")
     axes.check_keys(LEVELS)
     levels = tuple(_numbers(axes, key) for key in LEVELS)

@@ -6,13 +6,17 @@ a number nobody has published or measured says `source = "assumed"` (a reason ma
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import resources
 from typing import Any, NoReturn
 
 from dovetail.errors import PlatformError
 
+VERSION = 1
+"""Of the format of fitted models' files."""
 LARGEST = 1e300
 """Whole numbers up to here can be shown as others are."""
 
@@ -54,6 +58,11 @@ class TomlTable:
         for key in required:
             if key not in self.values:
                 self.fail(f"key {key} is missing; needed are {', '.join(required)}")
+
+    def check_version(self) -> None:
+        """Refuse a file of another format."""
+        if self.values["version"] != VERSION:
+            self.fail(f"key version is {self.values['version']!r}; this program reads version {VERSION}")
 
     def text(self, key: str) -> str:
         value = self.values[key]
@@ -106,3 +115,15 @@ class TomlTable:
         names = [str(v.get("name", i)) for i, v in enumerate(value)]
         return tuple(TomlTable(f"{self.where}, {key} {name if name.isprintable() else i}", v)
                      for i, (name, v) in enumerate(zip(names, value, strict=True)))
+
+
+def shipped(folder: str, name: str) -> TomlTable:
+    """A file of the package by its folder below `platform` and its name, without ending."""
+    content = (resources.files("dovetail.platform") / folder / f"{name}.toml").read_text(encoding="utf-8")
+    return TomlTable(f"{folder}/{name}.toml", tomllib.loads(content))
+
+
+def shipped_names(folder: str) -> tuple[str, ...]:
+    """Names of all such files of a folder."""
+    files = (resources.files("dovetail.platform") / folder).iterdir()
+    return tuple(sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml")))

@@ -10,7 +10,8 @@ from dovetail.cost.fitting.nonnegative import least_squares
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns
 from dovetail.hardware.shares import Floats
 from dovetail.platform.factors import FactorModel
-from dovetail.platform.quantity import LEVELS, VERSION
+from dovetail.platform.quantity import LEVELS
+from dovetail.platform.schema import VERSION
 
 ROUNDS = 60
 DEGREES: Mapping[str, tuple[int, int, int, int]] = {

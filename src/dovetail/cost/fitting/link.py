@@ -12,7 +12,8 @@ from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.text import HEAD_LINK, error_table
 from dovetail.hardware.shares import Floats
 from dovetail.platform.link_model import LinkModel, Transfer
-from dovetail.platform.quantity import VERSION, Form
+from dovetail.platform.quantity import Form
+from dovetail.platform.schema import VERSION
 
 FILE = "pcie_gen2x4_transfer.csv"
 NAME = "pcie-gen2x4"

@@ -10,7 +10,6 @@ from dovetail.platform.quantity import (
     BASE_VARIABLES,
     LEFT_OUT_UNIT,
     LEVELS,
-    VERSION,
     Errors,
     Form,
     Posynomial,
@@ -18,6 +17,7 @@ from dovetail.platform.quantity import (
     Scatter,
     pack_seen,
 )
+from dovetail.platform.schema import VERSION
 from dovetail.words import counted
 
 HEAD = """\

@@ -182,7 +182,7 @@ class AcceleratorSearch:
         """Engines of a pace and a configuration that takes no longer between frames.
 
         Configurations take part with what they need at the least and are priced when they are chosen, until one is chosen that
-        was, or not even what they need at the least leaves a choice.
+        was, or what they need at the least leaves no choice.
         """
         offers = [o for o in self.blocks.promising(cut, room, pace) if o.known is None or o.known.interval <= pace]
         chosen = Chosen(inf, inf)
@@ -190,14 +190,12 @@ class AcceleratorSearch:
             needs = np.array([o.needs for o in offers])
             kept = undominated(needs)
             chosen = self._chosen(cut, pace, needs[kept])
-            if chosen.bound > 1:
+            if chosen.fill > 1:
                 break
-            place, unknown = kept[chosen.places[cut]], [i for i, o in enumerate(offers) if o.known is None]
-            known = offers[place].known
-            if known is not None and (chosen.fill <= 1 or not unknown):
-                return replace(chosen, places=(*chosen.places[:cut], 0)), (known,)
-            kin = offers[place if known is None else unknown[0]].kin
-            priced = [replace(o, known=o.price(inf)) if o.kin == kin and o.known is None else o for o in offers]
+            offer = offers[kept[chosen.places[cut]]]
+            if offer.known is not None:
+                return replace(chosen, places=(*chosen.places[:cut], 0)), (offer.known,)
+            priced = [replace(o, known=o.price(inf)) if o.kin == offer.kin and o.known is None else o for o in offers]
             offers = [o if o.known is None else replace(o, needs=o.known.needs) for o, before in zip(priced, offers, strict=True)
                       if (o is before if o.known is None else o.known.interval <= pace)]
             chosen = Chosen(inf, inf)

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
-from operator import itemgetter
 
 import numpy as np
 
 from dovetail.errors import UnsupportedError
-from dovetail.hardware.shares import Flags, Floats, Ints
+from dovetail.hardware.shares import Flags, Floats
 from dovetail.ir import Node
 from dovetail.partition.candidates import divide, even_counts, even_cuts
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
-from dovetail.partition.exact.separate_bound import least_costs
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
-from dovetail.partition.problem import TWINS, Problem, axes_of, price
-from dovetail.partition.tables.columns import Held, Options, fits, inputs_held, options
+from dovetail.partition.problem import TWINS, Problem, axes_of
+from dovetail.partition.tables.columns import Options, fits, inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.partition.tables.quotes import capable
-from dovetail.partition.tables.transfers import wide
-from dovetail.partition.tolerances import ROUNDING, TOLERANCE
-from dovetail.partition.work import Place, deliveries, follows, input_places, output_place, work_of
+from dovetail.partition.tolerances import TOLERANCE
+from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Kind
 
 Columns = Callable[[Node], Sequence[Split]]
@@ -80,8 +76,6 @@ def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Pa
     if not fits(problem, node, split):
         return None
     try:
-        if problem.shared_budget and _overfull(problem, plan.used, node, split):  # no need to know what it costs
-            return None
         cost = cost_node(problem, node, split, work_of(problem, node, split, plan.places))
     except UnsupportedError:
         return None
@@ -95,16 +89,6 @@ def _extended(problem: Problem, plan: _Partial, node: Node, split: Split) -> _Pa
     return _Partial({**plan.splits, node.name: split}, {**plan.places, node.output: place},
                     plan.latency_s + cost.latency_s + home[0], plan.energy_j + cost.energy_j + home[1], used,
                     added((plan.busy_s, busy)) if busy else plan.busy_s)
-
-
-def _overfull(problem: Problem, used: Mapping[tuple[str, str], float], node: Node, split: Split) -> bool:
-    """Whether pieces of a node take more than is left of a device, whatever else the node takes."""
-    for p in split.pieces:
-        limits = problem.platform.device(p.device).resources
-        for resource, amount in price(problem, node, split.axis, p).resources if limits else ():
-            if resource in limits and used.get((p.device, resource), 0.0) + amount > limits[resource] * (1 + 2 * TOLERANCE):
-                return True
-    return False
 
 
 def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float],
@@ -140,88 +124,23 @@ def greedy(problem: Problem) -> Assignment | None:
     choices = [options(problem, n) for n in problem.graph.nodes]
     if not all(len(own) for own in choices):
         return None
-    known, places = inputs_held(problem), input_places(problem)
-    limits = _limits(problem)
+    known, limits = inputs_held(problem), _limits(problem)
     used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
     splits: dict[str, Split] = {}
     for full in choices:
         spend("greedy", 1, full.resources.size)
         own = _without_idle(problem, full, used)
-        room = _room(problem, own, used, limits)
-        if not np.count_nonzero(room):
+        own = own.keep(_room(problem, own, used, limits).nonzero()[0])
+        if not len(own):
             return None
-        if problem.goal is Goal.LATENCY:
-            some, found = _fastest(problem, own, room, known, places, latency)
-            latencies, energies = latency + found, np.zeros(len(some))
-        else:
-            some = room.nonzero()[0]
-            table = tabulate(problem, own.keep(some), known)
-            latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
+        table = tabulate(problem, own, known)
+        latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
-        chosen = int(scores.argmin())
-        best = int(some[chosen])
-        latency, energy, used = float(latencies[chosen]), float(energies[chosen]), used + own.resources[best]
-        place = own.place_of[best]
-        split = splits[own.node.name] = own.pattern.split(int(own.columns[best]))
-        known[own.node.output] = Held(own.pattern, own.places[place:place + 1], own.stream_s[place:place + 1])
-        places[own.node.output] = output_place(problem, own.node, split)
+        best = int(scores.argmin())
+        latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
+        one = own.keep(np.array([best]))
+        splits[own.node.name], known[own.node.output] = one.splits[0], one.held
     return splits
-
-
-FEW_COLUMNS = 8
-"""Columns that are sooner judged one by one than together. Chosen, not measured."""
-
-
-def _fastest(problem: Problem, own: Options, room: Flags, known: Mapping[str, Held], places: Mapping[str, Place],
-             latency_s: float) -> tuple[Ints, Floats]:
-    """Columns with `room` that may be the fastest, and how long a node takes by each, its inputs being where they are.
-
-    The one that takes least if nothing is fetched is judged first: of all others, few take less than it really does even so,
-    and of those fewer with what they fetch.
-    """
-    least = np.where(room, least_costs(problem, own)[0] + own.home_s, inf)
-
-    def judged(i: int) -> float:
-        split = own.pattern.split(int(own.columns[i]))
-        return cost_node(problem, own.node, split, work_of(problem, own.node, split, places)).latency_s + float(own.home_s[i])
-
-    soonest = judged(int(least.argmin()))
-    some = (least <= soonest * (1 + TOLERANCE) + ROUNDING * latency_s).nonzero()[0]
-    if len(some) > FEW_COLUMNS and (problem.mode is Mode.SEQUENTIAL or wide(problem)):
-        return some, tabulate(problem, own.keep(some), known).latency_s.ravel()
-    bound = least[some] if len(some) <= FEW_COLUMNS else np.maximum(
-        least[some], _with_fetches(problem, own, some, places) + own.home_s[some])
-    found: dict[int, float] = {}
-    for i, at_least in sorted(zip(some.tolist(), bound.tolist(), strict=True), key=itemgetter(1)):
-        if at_least > soonest * (1 + TOLERANCE) + ROUNDING * latency_s:
-            break
-        found[i] = judged(i)
-        soonest = min(soonest, found[i])
-    return np.array(sorted(found)), np.array([found[i] for i in sorted(found)])
-
-
-def _with_fetches(problem: Problem, own: Options, some: Ints, places: Mapping[str, Place]) -> Floats:
-    """Seconds that columns take at least, each piece with what it fetches from the one device from which that takes longest."""
-    graph, node, columns = problem.graph, own.node, own.columns[some]
-    stream_s = places[node.inputs[0]].stream_s if follows(problem, node) else 0.0
-    sizes: dict[str, Floats] = {}
-    for slot, tensor in enumerate(node.inputs):
-        if tensor in node.inputs[:slot]:  # it may be fetched once for both
-            continue
-        reads, width = own.pattern.reads[slot][columns], graph.tensors[tensor].element_bytes
-        for source, region in places[tensor].parts:
-            first, last = np.array(region or ((0, 1),)).T
-            common = (np.minimum(reads[..., 1], last) - np.maximum(reads[..., 0], first)).clip(0).prod(axis=2) * float(width)
-            sizes[source] = sizes[source] + common if source in sizes else common
-    arrived = np.zeros((len(some), len(problem.devices)))
-    for source, size in sizes.items():
-        hops = [problem.hops(source, d) if d != source else None for d in problem.devices]
-        rates = np.array([(0.0, 0.0) if own_hops is None else own_hops[0][:2] for own_hops in hops])
-        seconds = np.where(size > 0, rates[:, 0] + size * rates[:, 1], 0.0)
-        np.maximum(arrived, seconds - np.minimum(stream_s, seconds), out=arrived)
-    quick = np.minimum(own.alone_s[some], own.fused_s[some])
-    found: Floats = np.where(own.pattern.has[columns], arrived + quick, 0.0).max(axis=1)
-    return found
 
 
 def _limits(problem: Problem) -> Floats:
