@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.kriging import Smoothing, fit_table
 from dovetail.cost.fitting.link import fit_link, fit_transfer, link_text
+from dovetail.cost.fitting.nonnegative import fit_dictionary
 from dovetail.cost.fitting.quantity import fit_quantity
 from dovetail.cost.fitting.recipes import CONCAVE, HARDWARE, RECIPES, FitRecipe
 from dovetail.cost.fitting.rows import divisions, fold_numbers, read_rows

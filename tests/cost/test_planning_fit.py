@@ -19,7 +19,7 @@ from dovetail.cost.fitting.planning import (
     without_lag,
 )
 from dovetail.cost.fitting.quantity import layers_of
-from dovetail.cost.predict import interpolate
+from dovetail.cost.predict import locate
 from dovetail.errors import UsageError
 from dovetail.platform import load_platform
 from dovetail.platform.fitted import VARIABLES, parse_posynomial, posynomial_model
@@ -92,7 +92,7 @@ def test_the_shipped_table_of_the_layer_rises_along_every_axis_and_stays_near_it
     for axis in range(4):
         assert (np.diff(model.table.log_seconds, axis=axis) >= 0).all()
     middle = [np.array([v]) for v in (50.0, 229.0, 3.0, 228.0)]
-    seconds = float(np.exp(interpolate(model.table.levels, model.table.log_seconds, middle))[0])
+    seconds = float(np.exp(locate(model.table.levels, middle).interpolate(model.table.log_seconds))[0])
     macs = 48**2 * 9 * 229 * 228 * model.term("macs").latency_s
     assert macs / 3 < seconds < 3 * macs
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from dovetail.partition.accelerator.column_generation import Programme, solved
+from dovetail.partition.accelerator.frame_bound import Programme, solved
 
 pytestmark = pytest.mark.quick
 

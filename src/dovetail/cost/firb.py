@@ -8,6 +8,7 @@ block's input, where it is added) are kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -19,7 +20,7 @@ from dovetail.ir import Add, Graph, Node
 from dovetail.platform.fitted import dhm_model
 
 STAGES = 40
-"""Clock edges through the three parts, about."""
+"""Clock edges from the last word of a pixel to its output, about: three trees with their rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,14 @@ def _options(shapes: tuple[Shape, Shape, Shape], joined: bool, model_name: str, 
         if -(-first.channels.outputs // at_once) != words:
             continue
         inputs = -(-first.channels.inputs // min(first.channels.inputs, clocks // (steps * words)))
-        filters, slices = last.channels.outputs, -(-first.channels.inputs // inputs)
-        for products in (1, 2) if twins and at_once > 1 else (1,):
-            for leaving in dict.fromkeys((filters, -(-filters // slices))):
-                folds = (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1),
-                         Fold(1, at_once, leaving, products if leaving > 1 else 1))
-                found.append(firb_cost(shapes, folds, joined, model_name))
+        found += [firb_cost(shapes, folds, joined, model_name) for folds in engine_folds(first, last, inputs, at_once, twins)]
     return tuple(found)
+
+
+def engine_folds(first: Shape, last: Shape, inputs: int, at_once: int, twins: bool) -> Iterator[tuple[Fold, Fold, Fold]]:
+    """Folds with so many inputs and expanded channels at once: projections of a clock per word, or as long as the expander."""
+    filters, slices = last.channels.outputs, -(-first.channels.inputs // inputs)
+    for products in (1, 2) if twins and at_once > 1 else (1,):
+        for leaving in dict.fromkeys((filters, -(-filters // slices))):
+            yield (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1),
+                   Fold(1, at_once, leaving, products if leaving > 1 else 1))

@@ -45,8 +45,8 @@ def folds_within(shape: Shape, clocks: int) -> list[Fold]:
     """Folds of at most `clocks` clocks per frame that use no more multipliers than each number of slices asks for."""
     raster, channels = shape.raster, shape.channels
     found: set[Fold] = set()
-    for groups in {1, *_rounds(channels.groups)}:
-        for inputs in {channels.inputs, *(_rounds(channels.inputs) if groups == 1 else ())}:
+    for groups in {1, *rounds_of(channels.groups)}:
+        for inputs in {channels.inputs, *(rounds_of(channels.inputs) if groups == 1 else ())}:
             loops = Loops(channels, Fold(groups, inputs, channels.outputs))
             passes = (clocks - (raster.steps - raster.outputs) * loops.words) // (raster.outputs * loops.words)
             if passes >= 1:
@@ -55,7 +55,7 @@ def folds_within(shape: Shape, clocks: int) -> list[Fold]:
     return sorted(found, key=lambda f: f.sizes)
 
 
-def _rounds(count: int) -> set[int]:
+def rounds_of(count: int) -> set[int]:
     """The smallest numbers at once for every number of rounds: as few as leave no smaller number of rounds unused."""
     return {-(-count // rounds) for rounds in range(1, count + 1)}
 

@@ -57,13 +57,13 @@ class Shape:
 
     @property
     def raster(self) -> Raster:
-        """The window over the stream, behind explicit padding where masks cannot express it."""
-        return _raster(self.window, self.height, self.width)
+        """The window over the stream."""
+        return padded_raster(self.window, self.height, self.width)
 
 
 @lru_cache(maxsize=4096)
-def _raster(window: Window, height: int, width: int) -> Raster:
-    """Remembered, as every fold of a layer asks."""
+def padded_raster(window: Window, height: int, width: int) -> Raster:
+    """A window over a stream, behind explicit padding where masks cannot express it; remembered, as every fold asks."""
     raster = Raster(window, height, width)
     if raster.masks_suffice:
         return raster

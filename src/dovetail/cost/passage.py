@@ -15,7 +15,7 @@ from math import ceil, log2, prod
 
 import numpy as np
 
-from dovetail.cost.firb import Bottleneck, bottlenecks
+from dovetail.cost.firb import STAGES, Bottleneck, bottlenecks
 from dovetail.cost.folded import shape_of
 from dovetail.hardware.folds import Channels, Fold, Loops, channels_of
 from dovetail.hardware.scans import ROUNDING_STAGES, stream_shape, window_of
@@ -30,8 +30,6 @@ SCALED_STAGES = 4
 LEAST_AVERAGED, LEAST_SUMMED = 8, 3
 """Channels at once below which an average hardly gets smaller, and words of a pixel from which on it takes words
 (fpga/network.py)."""
-FIRB_STAGES = 40
-"""Clock edges from the last word of an inverted residual's pixel to its output: three trees with their rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ class _Row:
         words = -(-stream.channels // stream.fields)
         asks = np.arange(raster.beats, dtype=np.int64)[:, None] * loops.clocks + np.arange(words, dtype=np.int64)
         schedule = EngineSchedule(raster.steps * loops.clocks, asks.reshape(-1), (raster.output_steps() + 1) * loops.clocks - 1,
-                                  FIRB_STAGES)
+                                  STAGES)
         channels, height, width = stream_shape(self.graph, last.output)
         self.streams[last.output] = Stream(channels, channels, height * width, self.run((stream,), schedule))
 

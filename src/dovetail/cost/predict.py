@@ -90,27 +90,18 @@ def evaluation_values(model: QuantityModel, layers: SquareLayers) -> Floats:
     Outside of the box the correction stays that of the box's nearest point, so that physics alone gives the shape;
     it never exceeds the model's bound.
     """
-    correction = np.clip(interpolated(model, layers), -model.bound, model.bound)
+    located = locate(model.levels, [getattr(layers, name) for name in LEVELS])
+    correction = np.clip(located.interpolate(model.correction), -model.bound, model.bound)
     return physics_values(model, layers) * np.exp(correction)
-
-
-def interpolated(model: QuantityModel, layers: SquareLayers) -> Floats:
-    """The correction at every layer."""
-    return interpolate(model.levels, model.correction, [getattr(layers, name) for name in LEVELS])
-
-
-def interpolate(axes: Sequence[Floats], table: Floats, points: Sequence[Floats]) -> Floats:
-    """A table at points given axis by axis: multilinear in logarithms of the levels, constant beyond the first and last.
-
-    A coordinate of one entry holds for all points. The corners around every point are joined axis by axis, in the same order
-    for one point as for thousands, so that the two agree to the last bit.
-    """
-    return locate(axes, points).interpolate(table)
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where points lie among levels: the corners around each (corners x points), and how far between them along each axis."""
+    """Where points lie among levels: the corners around each (corners x points), and how far between them along each axis.
+
+    Tables are multilinear in logarithms of the levels, constant beyond the first and last. Corners are joined axis by axis, in
+    the same order for one point as for thousands, so that the two agree to the last bit.
+    """
 
     corners: Ints
     parts: tuple[Floats, ...]
@@ -125,7 +116,7 @@ class Location:
 
 
 def locate(axes: Sequence[Floats], points: Sequence[Floats]) -> Location:
-    """Where points given axis by axis lie, for all tables over the same levels."""
+    """Where points given axis by axis lie, for all tables over the same levels; one entry alone holds for all points."""
     count = max(len(p) for p in points)
     base, parts, widths = np.zeros(count, dtype=np.int64), list[Floats](), list[int]()
     for levels, coordinate in zip(axes, points, strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.fitting.dictionary import fit_dictionary
+from dovetail.cost.fitting.nonnegative import fit_dictionary
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.hardware.shares import Floats

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.calibrated import amounts, class_of
-from dovetail.cost.fitting.dictionary import fit_dictionary
+from dovetail.cost.fitting.nonnegative import fit_dictionary
 from dovetail.cost.fitting.rows import divisions
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.hardware.shares import Floats

@@ -1,7 +1,8 @@
 """Non-negative least squares by active sets (Lawson and Hanson, Solving Least Squares Problems, chapter 23).
 
 Models have a dozen terms and thousands of rows. One QR factorization leaves as many rows as terms, and everything after
-works on those. NumPy alone, so that a measured machine can fit what it measured.
+works on those. NumPy alone, so that a measured machine can fit what it measured. On a dictionary of monomials every term means
+something, positive by construction (`fit_dictionary`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dovetail.hardware.shares import Floats
 
 TOLERANCE = 1e-11
 """Of the gradient, relative to columns and target, below which a coefficient stays zero."""
+ROUNDS = 15
+"""Re-weightings that turn least squares into least relative deviation, so that a few stalled rows do not bend the fit."""
+FLOOR = 0.02
+"""Relative deviation below which rows count alike."""
 
 
 def least_squares(features: Floats, target: Floats) -> Floats:
@@ -20,6 +25,19 @@ def least_squares(features: Floats, target: Floats) -> Floats:
     scale = np.where(norms > 0, norms, 1.0)
     triangle = np.asarray(np.linalg.qr(np.column_stack([features / scale, target]), mode="r"), dtype=np.float64)
     return _active_set(triangle[:, :-1], triangle[:, -1], norms > 0) / scale
+
+
+def fit_dictionary(features: Floats, target: Floats) -> Floats:
+    """Non-negative coefficients that minimise the mean relative deviation |features @ x - target| / target."""
+    scaled = features / target[:, None]
+    scale = np.maximum(scaled.max(axis=0), np.finfo(np.float64).tiny)
+    weight = np.ones(len(target))
+    coefficients = np.zeros(features.shape[1])
+    for _ in range(ROUNDS):
+        coefficients = least_squares(scaled / scale * weight[:, None], weight) / scale
+        deviation = np.abs(scaled @ coefficients - 1.0)
+        weight = 1.0 / np.sqrt(np.maximum(deviation, FLOOR))
+    return np.asarray(coefficients, dtype=np.float64)
 
 
 def _active_set(features: Floats, target: Floats, usable: np.ndarray) -> Floats:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dovetail.cost.fitting.dictionary import fit_dictionary
+from dovetail.cost.fitting.nonnegative import fit_dictionary
 from dovetail.cost.fitting.quantity import layers_of
 from dovetail.cost.fitting.rows import SOURCE, Columns
 from dovetail.cost.predict import SquareLayers, evaluation_values

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dovetail.cost.fitting.dictionary import fit_dictionary
 from dovetail.cost.fitting.kriging import fit_table
+from dovetail.cost.fitting.nonnegative import fit_dictionary
 from dovetail.cost.fitting.recipes import FitRecipe
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of

@@ -24,11 +24,3 @@ def cut_points(graph: Graph) -> tuple[int, ...]:
         for k in range(start, dies.get(tensor, start - 1) + 1):
             alive[k] += 1
     return tuple(k for k in range(count + 1) if alive[k] == 1)
-
-
-def passing(graph: Graph, cut: int) -> str:
-    """The tensor that crosses a cut point."""
-    later = [t for node in graph.nodes[cut:] for t in node.inputs] + list(graph.outputs)
-    before = {*graph.inputs, *(n.output for n in graph.nodes[:cut])}
-    (found,) = {t for t in later if t in before}
-    return found

@@ -116,17 +116,15 @@ def _row(resources: Mapping[str, Floats], names: tuple[str, ...]) -> list[float]
     return [float(resources[r][0]) if r in resources else 0.0 for r in names]
 
 
-def _raster(graph: Graph, node: Node) -> Raster | None:
-    if isinstance(node.op, Reshape):
-        return None
+def raster_of(graph: Graph, node: Node) -> Raster:
+    """What a layer's window goes over."""
     window, _, height, width = window_of(graph, node)
     return Raster(window, height, width)
 
 
 def beats_of(graph: Graph, node: Node) -> int:
     """Clocks per frame of an engine that takes a pixel per clock."""
-    raster = _raster(graph, node)
-    return 0 if raster is None else raster.steps
+    return 0 if isinstance(node.op, Reshape) else raster_of(graph, node).steps
 
 
 def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:

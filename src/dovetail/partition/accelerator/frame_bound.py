@@ -7,30 +7,47 @@ last beat of its input came, what is left to do. For every layer j of the path
 
 whatever the pace of the others is. So the least that fractions of engines within the budget take is below every accelerator that
 is built. Pipeline stages are left out.
+
+The programme has one option of every group and many options: it is solved over those that matter, column after column. The duals
+of a small programme price all options at once; what would lower its value joins it, until nothing would. Whatever the duals are,
+the value less what the best option of each group would lower it by is below that of the whole programme.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from math import inf, prod
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
 
 from dovetail.cost import Floats
-from dovetail.cost.firb import Bottleneck, firb_cost
-from dovetail.cost.folded import shape_of, twins_allowed
-from dovetail.cost.folded_area import Shape
+from dovetail.cost.firb import Bottleneck, engine_folds, firb_cost
+from dovetail.cost.folded import rounds_of, shape_of, twins_allowed
+from dovetail.cost.folded_area import Shape, padded_raster
 from dovetail.hardware.folds import Fold, Loops
-from dovetail.hardware.scans import window_of
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.ir import Graph, Reshape
 from dovetail.partition.accelerator.choice import shares_of
-from dovetail.partition.accelerator.column_generation import Places, Programme, solved
-from dovetail.partition.accelerator.dedicated import folded_row
-from dovetail.partition.tolerances import WHOLE_ERROR
+from dovetail.partition.accelerator.dedicated import folded_row, raster_of
+from dovetail.partition.tolerances import PROGRAM_ERROR, WHOLE_ERROR
 from dovetail.platform.device import Device
+
+Places = NDArray[np.int64]
+
+OVERFULL = 1e4
+"""What a share of the budget beyond it counts, in clocks of a frame as parts of the most:
+
+no programme is without a solution. Chosen: far above any frame's clocks, far below what doubles lose.
+"""
+JOINING = 3
+"""Options of a group that join at once. Chosen, not measured."""
+MOST_ROUNDS = 200
+"""Of columns that join; the bound holds whenever it ends. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +84,8 @@ class Reach:
 
 
 def reach_of(raster: Raster) -> Reach:
-    """Of a window, behind explicit padding where masks do not suffice."""
-    if not raster.masks_suffice:  # what is padded below and to the right follows the last pixel
-        top, left, bottom, right = raster.window.pads
-        raster = Raster(replace(raster.window, pads=(0, 0, 0, 0)), raster.height + top + bottom, raster.width + left + right)
+    """Of a window, behind explicit padding where masks do not suffice: what is padded at the end follows the last pixel."""
+    raster = padded_raster(raster.window, raster.height, raster.width)
     steps = raster.output_steps()
     early = int(np.searchsorted(steps, raster.beats - 1))
     return Reach(raster, early, early < len(steps) and int(steps[early]) == raster.beats - 1)
@@ -104,7 +119,7 @@ class FrameBounds:
     def layer(self, index: int, direct: Floats | None, most: float) -> LayerOptions:
         """Engines of a Conv or Gemm that take at most so many clocks; with folds only where `direct` leaves them open."""
         node = self.graph.nodes[index]
-        shape, raster = shape_of(self.graph, node), self.raster(index)
+        shape, raster = shape_of(self.graph, node), raster_of(self.graph, node)
         reach, padded = reach_of(raster), not raster.masks_suffice
         if (shape, most) not in self.priced:
             rows, clocks = list[Floats](), list[tuple[float, float, float]]()
@@ -117,25 +132,20 @@ class FrameBounds:
         folded = replace(self.priced[shape, most], members=(index,))
         return folded if direct is None else folded.beside(self.able((), [direct], [clocks_of(reach, None, padded)]))
 
-    def raster(self, index: int) -> Raster:
-        """What a layer's window goes over."""
-        window, _, height, width = window_of(self.graph, self.graph.nodes[index])
-        return Raster(window, height, width)
-
     def folds(self, shape: Shape, most: float) -> list[Fold]:
         """All folds on offer at any pace whose products may fit the device."""
         channels, taps, budget = shape.channels, prod(shape.window.kernel), dict(zip(self.names, self.budget, strict=True))
         kinds = (0, 1, 2) if twins_allowed(self.device) else (0, 1)
         room = {0: max(budget.values(), default=0.0), 1: budget.get("dsp", 0.0), 2: 2 * budget.get("dsp", 0.0)}
-        pairs = [(1, i) for i in _rounds(channels.inputs)] + [(g, channels.inputs) for g in _rounds(channels.groups)]
-        found = dict.fromkeys(Fold(g, i, o, kind) for (g, i), o, kind in product(pairs, _rounds(channels.outputs), kinds)
+        pairs = [(1, i) for i in rounds_of(channels.inputs)] + [(g, channels.inputs) for g in rounds_of(channels.groups)]
+        found = dict.fromkeys(Fold(g, i, o, kind) for (g, i), o, kind in product(pairs, rounds_of(channels.outputs), kinds)
                               if g * i * o * taps <= room[kind] and (kind < 2 or o > 1))
         pixels = shape.raster.outputs
         return [fold for fold in found if (pixels - 1) * Loops(channels, fold).clocks <= most]
 
     def plain(self, index: int, needs: Floats) -> LayerOptions:
         """The engine of a layer without weights."""
-        raster = self.raster(index)
+        raster = raster_of(self.graph, self.graph.nodes[index])
         return self.able((index,), [needs], [clocks_of(reach_of(raster), None, not raster.masks_suffice)])
 
     def fused(self, block: Bottleneck, members: tuple[int, ...], most: float) -> LayerOptions:
@@ -146,20 +156,16 @@ class FrameBounds:
             return replace(self.priced[alike], members=members)
         raster = Raster(middle.window, middle.height, middle.width)
         rows, found = [], []
-        for at_once, inputs in product(_rounds(first.channels.outputs), _rounds(first.channels.inputs)):
+        for at_once, inputs in product(rounds_of(first.channels.outputs), rounds_of(first.channels.inputs)):
             loops = Loops(first.channels, Fold(1, inputs, at_once))
             if raster.steps * loops.clocks > most + loops.clocks:
                 continue
             until = (raster.last + 1) * loops.clocks - 1
             left = max(0, until - (raster.beats - 1) * loops.clocks - loops.slices + 1)
-            filters = last.channels.outputs
-            for products in (1, 2) if twins_allowed(self.device) and at_once > 1 else (1,):
-                for leaving in dict.fromkeys((filters, -(-filters // loops.slices))):
-                    folds = (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1),
-                             Fold(1, at_once, leaving, products if leaving > 1 else 1))
-                    used = dict(firb_cost((first, middle, last), folds, block.join is not None, self.device.model).resources)
-                    rows.append(np.array([used.get(r, 0.0) for r in self.names]))
-                    found.append((float((raster.first + 1) * loops.clocks - 1), float(until), float(left)))
+            for folds in engine_folds(first, last, inputs, at_once, twins_allowed(self.device)):
+                used = dict(firb_cost((first, middle, last), folds, block.join is not None, self.device.model).resources)
+                rows.append(np.array([used.get(r, 0.0) for r in self.names]))
+                found.append((float((raster.first + 1) * loops.clocks - 1), float(until), float(left)))
         self.priced[alike] = self.able(members, rows, found)
         return self.priced[alike]
 
@@ -233,12 +239,62 @@ class FrameBounds:
             own = before * (on & (place < j)) + until * (place == j) + left * (on & (place > j))
             rows.append(own + extra)
             consts.append(float(FIFO_LATENCY_CYCLES))
-            window = window_of(self.graph, self.graph.nodes[path[j]])
-            if reach_of(Raster(window[0], *window[2:])).trailing:
+            if reach_of(raster_of(self.graph, self.graph.nodes[path[j]])).trailing:
                 break
         return rows or [extra], consts or [0.0]
 
 
-def _rounds(count: int) -> list[int]:
-    """The smallest numbers at once for every number of rounds."""
-    return sorted({-(-count // rounds) for rounds in range(1, count + 1)})
+@dataclass(frozen=True, slots=True)
+class Programme:
+    """Least z, for x >= 0 that take one option of every row of `one_each`, shares x <= 1 and frames x + constants <= z."""
+
+    groups: tuple[slice, ...]
+    """Options, of which at most one is taken."""
+    one_each: Floats
+    shares: Floats
+    frames: Floats
+    constants: Floats
+
+
+def solved(programme: Programme, taken: Places, enough: Callable[[float], bool]) -> tuple[float, Places]:
+    """A lower bound that is the least z unless `enough` was satisfied with less, and the options that matter for it.
+
+    `taken` are options to begin with.
+    """
+    best, everything = 0.0, np.vstack([programme.shares, programme.frames])
+    limits = np.concatenate([np.ones(len(programme.shares)), -programme.constants])
+    beyond = np.concatenate([-np.ones(len(programme.shares)), np.zeros(len(programme.frames))])
+    under = np.concatenate([np.zeros(len(programme.shares)), -np.ones(len(programme.frames))])
+    taken = np.unique(np.concatenate([taken, _first(programme)]))
+    for _ in range(MOST_ROUNDS):
+        answer = linprog(np.concatenate([np.zeros(len(taken)), [OVERFULL, 1.0]]),
+                         np.column_stack([everything[:, taken], beyond, under]), limits,
+                         csr_array(np.hstack([programme.one_each[:, taken], np.zeros((len(programme.one_each), 2))])),
+                         np.ones(len(programme.one_each)), (0, None))  # type: ignore[call-overload]  # no sparse matrix
+        if answer.x is None:
+            return best, taken
+        prices, each = np.minimum(0.0, answer.ineqlin.marginals), np.asarray(answer.eqlin.marginals)
+        prices = prices / max(1.0, float(prices @ under), float(prices @ beyond) / OVERFULL)  # what z and excess cost at the most
+        reduced = -(prices @ everything) - each @ programme.one_each
+        lower = sum(min(0.0, float(reduced[g].min(initial=0.0))) for g in programme.groups)
+        best = max(best, float(prices @ limits + each.sum() + lower))
+        joining = [_least(reduced, g) for g in programme.groups]
+        more = np.setdiff1d(np.concatenate([*joining, np.zeros(0, dtype=np.int64)]), taken)
+        if enough(best) or best >= answer.fun * (1 - PROGRAM_ERROR) or not len(more):
+            break
+        taken = np.concatenate([taken, more])
+    return best, taken[answer.x[:len(taken)] > 0] if len(answer.x) == len(taken) + 2 else taken
+
+
+def _least(reduced: Floats, group: slice) -> Places:
+    """Options of a group that lower the value most."""
+    own = reduced[group]
+    places = np.argpartition(own, JOINING)[:JOINING] if len(own) > JOINING else np.arange(len(own))
+    return np.asarray(places[own[places] < 0] + group.start, dtype=np.int64)
+
+
+def _first(programme: Programme) -> Places:
+    """Of every group the option that fills least, and the one whose frames are shortest."""
+    full, long = programme.shares.max(axis=0, initial=0.0), programme.frames.max(axis=0, initial=0.0)
+    return np.array([g.start + int(of[g].argmin()) for g in programme.groups for of in (full, long) if g.stop > g.start],
+                    dtype=np.int64)

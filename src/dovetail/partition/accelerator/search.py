@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from math import inf, sqrt
 from typing import cast
@@ -111,7 +112,6 @@ class AcceleratorSearch:
         self.lows: dict[tuple[int, int], Floats] = {}
         self.full: dict[int, int] = {}
         """By cut, the longest interval found at which not even fractions of engines fit."""
-        self._fastest: FoundAccelerator | None = None
 
     def engine(self, index: int, pace: int) -> Engines:
         """Engines of a node at a pace."""
@@ -202,23 +202,21 @@ class AcceleratorSearch:
         return chosen, ()
 
     def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> FoundAccelerator:
-        """An accelerator as it was chosen, but for engines between which words are slow; nothing is known yet of others."""
+        """An accelerator as it was chosen; nothing is known yet of others."""
         block = options[chosen.places[cut]] if options else None
         fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
         inside = {i: fold for f, k in fused for i, fold in zip(f.members, (*f.costs[k].folds, None), strict=False)}
-        places, alone = list(chosen.places), [i for i in range(cut) if i not in inside]
+        places, alone = chosen.places, [i for i in range(cut) if i not in inside]
         used = sum((f.needs[k] for f, k in fused), np.zeros(len(self.names)) if block is None else np.array(block.needs))
         used = used + sum((self.engine(i, pace).needs[places[i]] for i in alone), np.zeros(len(self.names)))
         row = Row(tuple(inside[i] if i in inside else self.engine(i, pace).folds[places[i]] for i in range(cut)),
                   tuple(f.members for f, _ in fused), None if block is None else block.configuration.inputs)
-        spare = self.budget - used
-        row = self.words.mended(row, pace, places, lambda i: self.engine(i, pace), spare)
         slowest = max([0, *self.words.clocks(row).values(), *(f.costs[k].steps for f, k in fused),
                        *(self.engine(i, pace).steps[places[i]] for i in alone)])
         interval = max(float(slowest), block.interval if block else 0.0)
         folds = {node.name: fold for node, fold in zip(self.graph.nodes, row.folds, strict=False) if fold is not None}
         latency = self._one_frame(cut, folds, tuple(f.block.depthwise.name for f, _ in fused), block, pace)
-        needs = dict(zip(self.names, map(float, self.budget - spare), strict=True))
+        needs = dict(zip(self.names, map(float, used), strict=True))
         return FoundAccelerator(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
 
@@ -239,8 +237,7 @@ class AcceleratorSearch:
 
     def fastest(self) -> FoundAccelerator:
         """The accelerator with the shortest interval between frames, with a bound on every other."""
-        found = self._known_fastest()
-        return replace(found, bound=self._surely(self._interval_bound(found.interval)))
+        return replace(self._fastest, bound=self._surely(self._interval_bound(self._fastest.interval)))
 
     def _surely(self, clocks: float) -> float:
         """Clocks that the hardware takes at the least where the model says so many."""
@@ -258,7 +255,9 @@ class AcceleratorSearch:
                 best = option
         return None if best is None else self.made(0, 1, Chosen(0.0, 0.0, (0,)), (best,))
 
-    def _fastest_fitting(self) -> FoundAccelerator:
+    @cached_property
+    def _fastest(self) -> FoundAccelerator:
+        """The accelerator with the shortest interval; nothing is known yet of others."""
         low, high = self.span()
         if self.cuts == (0,):
             found = self._fastest_block()
@@ -281,11 +280,6 @@ class AcceleratorSearch:
             else:
                 found = better
         return found
-
-    def _known_fastest(self) -> FoundAccelerator:
-        if self._fastest is None:
-            self._fastest = self._fastest_fitting()
-        return self._fastest
 
     def span(self) -> tuple[int, int]:
         """Intervals between which the best lies: a pixel per clock at the least, every multiply-add by itself at the most."""
@@ -344,7 +338,7 @@ class AcceleratorSearch:
         one that was tried, or longer.
         """
         high = self.span()[1]
-        best, settled = self._known_fastest(), inf
+        best, settled = self._fastest, inf
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
             slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high

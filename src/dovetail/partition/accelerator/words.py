@@ -2,25 +2,17 @@
 
 The folds of two layers say in which words one leaves its pixels and the other takes them. Where these differ an engine between
 them cuts pixels anew, in some cases with one clock per pixel more than either has words (`regrouped_clocks`). A choice of folds
-keeps its pace only with that counted; often another fold of a neighbour avoids it for little.
+keeps its pace only with that counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-
-from dovetail.cost import Floats
 from dovetail.cost.folded import shape_of
 from dovetail.hardware.folds import Fold, Loops, regrouped_clocks
 from dovetail.hardware.scans import stream_shape
 from dovetail.ir import Conv, Gemm, Graph, Reshape
-from dovetail.partition.accelerator.dedicated import Engines
-
-ROUNDS = 3
-"""How often all slow words are looked at again after folds were exchanged. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,33 +89,3 @@ class Words:
             return links[0].channels, self.written[index]
         loops = Loops(self.channels[index], fold)
         return loops.input_width, loops.output_width
-
-    def mended(self, row: Row, pace: int, places: list[int], engine: Callable[[int], Engines], spare: Floats) -> Row:
-        """Engines such that fewer words are slower than the pace, within what is left of the budget; `places` follow."""
-        fixed = {i for members in row.fused for i in members}
-        for _ in range(ROUNDS):
-            slow = [self.links[n] for n, clocks in self.clocks(row).items() if clocks > pace]
-            able = [i for link in slow for i in (link.target, link.source) if i is not None and i < len(row.folds)
-                    and i not in fixed and i in self.channels]
-            before = row
-            for index in dict.fromkeys(able):
-                row = self._exchanged(row, index, pace, places, engine(index), spare)
-            if row is before:
-                break
-        return row
-
-    def _exchanged(self, row: Row, index: int, pace: int, places: list[int], engines: Engines, spare: Floats) -> Row:
-        """The same with the cheapest engine of one node that leaves fewest words slow."""
-        own, best, found = places[index], places[index], row
-        fewest, cost = sum(clocks > pace for clocks in self.clocks(row).values()), 0.0
-        for place, fold in enumerate(engines.folds):
-            more = engines.needs[place] - engines.needs[own]
-            if place == own or np.any(more > spare):
-                continue
-            tried = replace(row, folds=(*row.folds[:index], fold, *row.folds[index + 1:]))
-            slow, price = sum(clocks > pace for clocks in self.clocks(tried).values()), float(np.maximum(more, 0.0).sum())
-            if slow < fewest or (slow == fewest and best != own and price < cost):
-                best, found, fewest, cost = place, tried, slow, price
-        places[index] = best
-        spare -= engines.needs[best] - engines.needs[own]
-        return found

@@ -191,14 +191,13 @@ def program_of(problem: PaperProblem) -> tuple[GeometricProgram, list[int]]:
     return GeometricProgram(floors, groups, sum(objective, ()), limits), offsets
 
 
-def paper_problem(problem: Problem, parts: tuple[Divisible, ...], constant_power: bool = False,
-                  kappa: int | None = KAPPA) -> PaperProblem:
+def paper_problem(problem: Problem, parts: tuple[Divisible, ...], constant_power: bool) -> PaperProblem:
     """Eq. 14 for latency, Eq. 15 for energy; with `constant_power`, energy is busy power times latency.
 
     The energy-delay product is no objective of the paper; latency stands in for it. The smallest share is not one filter, as
     in the paper: one of every layer can be more than an FPGA that all layers share has.
     """
-    found = PaperProblem(tuple(_layer(problem, p, constant_power) for p in parts), kappa, problem.shared_budget)
+    found = PaperProblem(tuple(_layer(problem, p, constant_power) for p in parts), KAPPA, problem.shared_budget)
     program, _ = program_of(found)
     return replace(found, floor=smallest_share(program.limits, len(program.lowest)))
 
@@ -230,8 +229,8 @@ def _times(terms: Terms, factor: float) -> Terms:
     return tuple((c * factor, e) for c, e in terms)
 
 
-def solve_paper(problem: Problem, schedule: TighteningSchedule = TighteningSchedule.TOGETHER, constant_power: bool = False,
-                kappa: int | None = KAPPA) -> tuple[Tightening | None, Assignment | None]:
+def solve_paper(problem: Problem, schedule: TighteningSchedule = TighteningSchedule.TOGETHER,
+                constant_power: bool = False) -> tuple[Tightening | None, Assignment | None]:
     """The tightening (None where nothing can be divided) and its answer in whole filters, repaired to the budgets.
 
     Where the solver answers none of the programs, an even division is repaired instead, so that there is a plan to judge.
@@ -239,7 +238,7 @@ def solve_paper(problem: Problem, schedule: TighteningSchedule = TighteningSched
     parts = tuple(p for n in problem.graph.nodes if (p := divisible(problem, n)) is not None)
     if not parts:
         return None, complete(problem, parts, {})
-    asked = paper_problem(problem, parts, constant_power, kappa)
+    asked = paper_problem(problem, parts, constant_power)
     found = tighten(asked, schedule)
     if not found.steps and asked.floor is not None:  # of many layers, all that the smallest shares take is hard on the solver
         found = tighten(replace(asked, floor=asked.floor * SMALLER), schedule)
