@@ -250,7 +250,7 @@ def test_the_papers_heuristic_stops_when_single_frames_no_longer_get_faster(grap
 
 
 def test_an_inverted_residual_is_one_engine_where_that_needs_less(graph: Graph) -> None:
-    device = fpga(0.04)
+    device = fpga(0.06)
     search = AcceleratorSearch(graph, device, (len(graph.nodes),), Blocks(graph, device))
     for pace in (300, 500, 1000, 3000):
         chosen = search.choose(len(graph.nodes), pace, ())
@@ -259,7 +259,7 @@ def test_an_inverted_residual_is_one_engine_where_that_needs_less(graph: Graph) 
         found = search.made(len(graph.nodes), pace, chosen, ())
         assert found.interval <= pace
         used = max(found.needs[r] / limit for r, limit in zip(search.names, search.budget, strict=True))
-        assert chosen.fill == inf or used == pytest.approx(chosen.fill)
+        assert used == pytest.approx(chosen.fill)
 
 
 @pytest.mark.parametrize("kind", [Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC])
