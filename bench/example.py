@@ -20,7 +20,7 @@ from onnxruntime import quantization
 
 import dovetail as dt
 from dovetail.files import replace_text
-from dovetail.hardware.adders.graph import count_adders
+from dovetail.hardware.adders.graph import build as adder_graph
 from dovetail.ir import Conv
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.oracle import run_onnx
@@ -80,8 +80,8 @@ def main() -> None:
                  for n in build.graph.nodes if isinstance(n.op, Conv)]
         grouped = [build.graph.constants[n.params[0]].array for n in build.graph.nodes
                    if isinstance(n.op, Conv) and n.op.groups > 1]
-        shared = sum(count_adders(w.astype(np.int64)) for w in convs if w is not None)
-        shared += sum(count_adders(f.reshape(1, -1).astype(np.int64)) for w in grouped for f in w)
+        matrices = [w for w in convs if w is not None] + [f.reshape(1, -1) for w in grouped for f in w]
+        shared = sum(adder_graph(w.astype(np.int64), [(-128, 127)] * w.shape[1]).count for w in matrices)
         found = {
             "accuracy": {"images": len(labels), "float": float((classes(MODEL.read_bytes(), images) == labels).mean()),
                          "int8": float((reference.argmax(1) == labels).mean()),

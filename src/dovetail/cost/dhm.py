@@ -51,11 +51,7 @@ def dhm_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
 
 
 def dhm_answers(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts]]:
-    """Costs, device by device, of shares of nodes that have engines.
-
-    Area, and with it power, of a share that does not fit into any of the devices is estimated from evenly spaced filters, and
-    does not fit either: the digits of its weights are counted no farther than to know that.
-    """
+    """Costs, device by device, of shares of nodes that have engines; shares that no plan should think of never end."""
     return _answered(graph, questions, devices, max(most_adder_bits(d) for d in devices))
 
 
@@ -109,7 +105,7 @@ def _offered(graph: Graph, questions: Sequence[Question], most_bits: float) -> E
         asked.append((node, tuple(s for s, h in zip(segments, hidden, strict=True) if not h) if any(hidden) else segments))
         seen += [np.full(len(starts), not h) for (_, starts, _), h in zip(segments, hidden, strict=True)]
         whole += [_untorn(graph, node, *segment) for segment in segments]
-    engine, shown = engines_of(graph, asked, most_bits), np.concatenate(seen)
+    engine, shown = engines_of(graph, asked), np.concatenate(seen)
     if not shown.all():  # of shares that end never, nothing else matters
         rows = np.maximum(np.cumsum(shown) - 1, 0)
         engine = EngineSizes(**{name: getattr(engine, name)[rows] for name in FIELDS})

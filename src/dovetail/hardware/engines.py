@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.hardware.adders.digits import Digits, Once, digits_of, multiplier_adders, used_taps
-from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of, over_filters
+from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of, between
 from dovetail.hardware.lq_engines import adds_integers, coded_parts, coded_slices
 from dovetail.hardware.repeated import repeated_parts
 from dovetail.hardware.rounding import (
@@ -157,16 +157,12 @@ def engine_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: 
     return engines_of(graph, [(node, ((axis, starts, stops),))])
 
 
-def engines_of(graph: Graph, questions: Sequence[Question], most_bits: float = np.inf) -> EngineSizes:
-    """The engines of all shares of many nodes, an entry each in every field.
-
-    Of shares with more than `most_bits` adder bits, arithmetic is estimated from evenly spaced filters, but more than that.
-    """
+def engines_of(graph: Graph, questions: Sequence[Question]) -> EngineSizes:
+    """The engines of all shares of many nodes, an entry each in every field."""
     scans = Scans(graph)
-    products = {i: _weighed(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions)
-                if node.op.product}
+    products = {i: _weighed(graph, node, segments) for i, (node, segments) in enumerate(questions) if node.op.product}
     slices = {i: own.slices for i, own in products.items()} | {
-        i: coded_slices(graph, node, segments, most_bits) for i, (node, segments) in enumerate(questions) if adds_integers(node)}
+        i: coded_slices(graph, node, segments) for i, (node, segments) in enumerate(questions) if adds_integers(node)}
     sums = dict(zip(slices, adders_of(list(slices.values())) if slices else (), strict=True))
     found = [_product(graph, question, scans, products[i], sums[i]) if i in products
              else _plain(graph, question, scans, sums.get(i)) for i, question in enumerate(questions)]
@@ -219,12 +215,12 @@ class _Weighed:
     slices: Slices
 
 
-def _weighed(graph: Graph, node: Node, segments: Segments, most_bits: float) -> _Weighed:
+def _weighed(graph: Graph, node: Node, segments: Segments) -> _Weighed:
     assert node.op.product is not None
     groups, weights = node.op.product.groups, live_weights(graph, node)
-    taps, digits = used_taps(weights, groups), digits_of(weights)
+    taps, digits = used_taps(Once(weights), groups), digits_of(Once(weights))
     used = taps.sum(axis=(1, 2), dtype=np.float64)
-    return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), most_bits, used))
+    return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), used))
 
 
 def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums: Arithmetic) -> Parts:
@@ -238,8 +234,8 @@ def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums
     engine |= {"stages": engine["stages"] + sums.levels, "adder_bits": sums.bits, "adders": sums.adders,
                "sum_bits": sums.registers, "output_bits": np.where(partial, wide, beat),
                "register_bits": np.where(partial, engine["register_bits"] + wide - beat, engine["register_bits"]),
-               "accumulator_bits": np.where(partial, 0.0, over_filters(widths.sums, own.digits, sums)),
-               "clamped_bits": np.where(partial, 0.0, over_filters(widths.clamped, own.digits, sums)),
+               "accumulator_bits": np.where(partial, 0.0, between(widths.sums, *sums.rows)),
+               "clamped_bits": np.where(partial, 0.0, between(widths.clamped, *sums.rows)),
                "lag_bits": np.where(partial, 0.0, sums.lag * output_bits(graph, node))}
     return _multiplied(graph, question, engine)
 

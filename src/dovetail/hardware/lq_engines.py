@@ -9,13 +9,13 @@ and plans mark what they say as extrapolated.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import ceil, inf, log
+from math import ceil, log
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.hardware.adders.digits import Digits, Once
+from dovetail.hardware.adders.digits import Digits, Once, count_digits
 from dovetail.hardware.adders.graph import digit_counts
 from dovetail.hardware.adders.slices import Arithmetic, Slices
 from dovetail.hardware.rounding import input_bits, output_bits
@@ -43,21 +43,24 @@ def adds_integers(node: Node) -> bool:
     return node.op.coded and not (node.op.weight_bits and node.op.input_bits)
 
 
-def coded_slices(graph: Graph, node: Node, segments: Segments, most_bits: float = inf) -> Slices:
+def coded_slices(graph: Graph, node: Node, segments: Segments) -> Slices:
     """Slices of the adder graph of a layer with plain integers on one side."""
     op = node.op
     assert isinstance(op, Coded)
     codes, products = graph.params(node)[:2]
-    bits, part = (1, SINGLE_BITS) if op.input_bits else (input_bits(graph, node), FEW_WEIGHTS[op.weight_bits])
-    return Slices(_plane_digits(Once(codes), Once(products), op), op.body.groups, segments, bits, most_bits / part)
+    bits = 1 if op.input_bits else input_bits(graph, node)
+    return Slices(_plane_digits(Once(codes), Once(products), op), op.body.groups, segments, bits)
 
 
 @lru_cache(maxsize=64)
 def _plane_digits(codes: Once[Constant], products: Once[Constant], op: Coded) -> Digits:
+    return count_digits(plane_matrix(codes.value, products.value, op))
+
+
+def plane_matrix(codes: Constant, products: Constant, op: Coded) -> NDArray[np.int32]:
     """What every plane of the input is multiplied with, plane by plane, as one matrix."""
-    flat, factors = codes.value.array.reshape(len(codes.value.array), -1), products.value.array.astype(np.int64)
-    planes = [op.weights(flat, factors, j).astype(np.int32) for j in range(op.input_planes)]
-    return Digits(np.concatenate(planes, axis=1))
+    flat, factors = codes.array.reshape(len(codes.array), -1), products.array.astype(np.int64)
+    return np.concatenate([op.weights(flat, factors, j).astype(np.int32) for j in range(op.input_planes)], axis=1)
 
 
 def coded_parts(graph: Graph, node: Node, engine: Parts, sums: Arithmetic | None = None) -> Parts:

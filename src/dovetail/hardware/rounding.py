@@ -50,9 +50,9 @@ class Widths:
 
 
 def filter_widths(graph: Graph, node: Node, digits: Digits) -> Widths:
-    """Widths of every filter of a Conv or Gemm; none of those that are zero, and of those that were not counted."""
-    alive = digits.known_sizes > 0
-    sums = np.where(alive, input_bits(graph, node) + np.ceil(np.log2(1.0 + digits.known_sizes)), 0.0)
+    """Widths of every filter of a Conv or Gemm; none of those that are zero."""
+    alive = digits.magnitudes > 0
+    sums = np.where(alive, input_bits(graph, node) + np.ceil(np.log2(1.0 + digits.magnitudes)), 0.0)
     clamped = np.where(alive, float(output_bits(graph, node)), 0.0)
     return Widths(sums, clamped)
 

@@ -17,9 +17,9 @@ from dovetail.hardware.adders.graph import AdderGraph
 from dovetail.hardware.adders.sharing import graph_bits
 from dovetail.hardware.adders.slices import Arithmetic, adders_of
 from dovetail.hardware.adders.subexpressions import minimize
-from dovetail.hardware.lq_engines import FEW_WEIGHTS, SINGLE_BITS, SINGLE_BITS_KEPT, coded_slices
+from dovetail.hardware.lq_engines import FEW_WEIGHTS, SINGLE_BITS, SINGLE_BITS_KEPT, coded_slices, plane_matrix
 from dovetail.hardware.work import whole_units
-from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
+from dovetail.ir import Coded, Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
 from dovetail.numerics.lq_fit import fit_weights
 
@@ -51,7 +51,9 @@ def said_and_built(graph: Graph) -> tuple[Arithmetic, AdderGraph, int]:
     (node,) = graph.nodes
     own = coded_slices(graph, node, ((None, *whole_units()),))
     (said,) = adders_of([own])
-    matrix = own.digits.weights.reshape(len(own.digits.weights), -1).astype(np.int64)
+    codes, products = graph.params(node)[:2]
+    assert isinstance(node.op, Coded)
+    matrix = plane_matrix(codes, products, node.op).astype(np.int64)
     return said, minimize(matrix, [(0, (1 << own.bits) - 1)] * prod(matrix.shape[1:])), own.bits
 
 

@@ -103,20 +103,8 @@ def signed_digits(value: int) -> tuple[tuple[int, int], ...]:
 
 def digit_counts(magnitudes: NDArray[np.integer]) -> NDArray[np.uint8]:
     """How many canonical signed digits each magnitude m has: they stand where 3m and m differ. Its type must hold 3m / 2."""
-    return np.asarray(np.bitwise_count(_digit_bits(magnitudes)), dtype=np.uint8)
-
-
-def digit_sums(magnitudes: NDArray[np.integer]) -> NDArray[np.uint32]:
-    """How many each row has; bytes are counted eight at a time where rows are long enough."""
-    bits = _digit_bits(magnitudes)
-    words = bits.view(np.uint64) if bits.itemsize == 1 and bits.shape[1] % 8 == 0 and bits.size else bits
-    return np.asarray(np.bitwise_count(words).sum(axis=1, dtype=np.uint32))
-
-
-def _digit_bits(magnitudes: NDArray[np.integer]) -> NDArray[np.integer]:
-    """Bits that are one where a canonical signed digit stands."""
     half = magnitudes >> 1
-    return np.asarray((magnitudes + half) ^ half)
+    return np.asarray(np.bitwise_count((magnitudes + half) ^ half), dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,23 +266,3 @@ def build(matrix: IntMatrix, ranges: Sequence[tuple[int, int]]) -> AdderGraph:
             same[key] = builder.tree(row_terms)
         outputs.append(same[key])
     return AdderGraph(columns, tuple(builder.adders), tuple(outputs))
-
-
-def count_adders(matrix: IntMatrix) -> int:
-    """Adders of `build(matrix, ...)`, without building it: shared multiples, then terms - 1 per distinct row.
-
-    Exact but for additions two rows' trees happen to share, which `build` makes once; an upper bound for
-    `subexpressions.minimize`, which hardware is printed from.
-    """
-    shared = 0
-    for column in matrix.T:
-        odd = frozenset(abs(int(w)) >> trailing_zeros(abs(int(w))) for w in column if w)
-        shared += len(multiples(frozenset(c for c in odd if c < SHARED)))
-    distinct = np.unique(matrix, axis=0) if len(matrix) else matrix
-    return shared + int(sum(max(0, row_terms(row) - 1) for row in distinct))
-
-
-def row_terms(row: NDArray[np.int64]) -> int:
-    """Terms a filter's tree adds: one per non-zero weight (signed digits for constants above 8 bits)."""
-    large = [int(w) for w in row if abs(int(w)) >> trailing_zeros(abs(int(w)) or 1) >= SHARED]
-    return int(np.count_nonzero(row)) + sum(len(signed_digits(abs(w))) - 1 for w in large)

@@ -8,9 +8,7 @@ quadratic of log R, log C and log(D / RC), fitted with the widths to random matr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, log, sqrt
 
 import numpy as np
 
@@ -78,30 +76,6 @@ def _left(found: Matrices, r: Floats, c: Floats, d: Floats) -> Floats:
 def _width(found: Matrices, weights: tuple[float, ...], r: Floats, c: Floats) -> Floats:
     fixed = weights[0] + weights[1] * found.bits + weights[2] * found.length + weights[3] * found.growth
     return np.asarray(fixed + weights[4] * r + weights[5] * c, dtype=np.float64)
-
-
-def carry_bits_of_one(bits: float, length: float, growth: float) -> Callable[[float, float, float], float]:
-    """Carry bits, as `summed` finds them, of single matrices of a layer, given their digits, filters and columns.
-
-    In plain numbers, which are faster than arrays of one.
-    """
-    k0, k1, k2, k3, k4, k5, k6, k7, k8, k9 = SHARING
-    w0, w1, w2, w3, w4, w5 = CARRY_WIDTH
-    fixed = w0 + w1 * bits + w2 * length + w3 * growth
-
-    def carried(digits: float, filters: float, columns: float) -> float:
-        plain = digits - filters
-        if plain <= 0:
-            return 0.0
-        filters, columns = filters if filters > 1.0 else 1.0, columns if columns > 1.0 else 1.0
-        density = digits / (filters * columns)
-        block = sqrt(2.0 * MAX_PAIRS / filters) / density
-        block = block if block > 1.0 else 1.0
-        r, d, c = log(filters), log(density), log(columns if columns < block else block)
-        shared = (k0 + k1 * r + k2 * c + k3 * d + k4 * r * r + k5 * c * c + k6 * d * d + k7 * r * c + k8 * r * d + k9 * c * d)
-        return plain * (exp(shared) if shared < 0.0 else 1.0) * (fixed + w4 * r + w5 * c)
-
-    return carried
 
 
 def graph_bits(graph: AdderGraph, input_bits: int) -> tuple[int, int]:
