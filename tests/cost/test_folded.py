@@ -16,8 +16,7 @@ from dovetail.cost.folded_area import Shape, folded_cost
 from dovetail.errors import InfeasibleError, ModelError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.toolchain.synthesize import synthesize
-from dovetail.hardware.folds import Channels, Fold, Loops
-from dovetail.hardware.soft_products import soft_logic
+from dovetail.hardware.folds import Channels, Fold, Loops, soft_logic
 from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import RELU, Axis, Conv, Gemm, Graph, Op, Reshape, Window
 from dovetail.partition.plan import Piece, Split, whole_on

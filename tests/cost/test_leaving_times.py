@@ -22,7 +22,6 @@ def test_outputs_leave_when_every_step_is_followed() -> None:
         ready = [np.cumsum(rng.integers(0, 9, len(taken))) for _ in range(2)]
         followed = issue_times([r[None] for r in ready], [taken, taken], folded.steps)[0][left]
         np.testing.assert_array_equal(leaving_times(ready, taken, left), followed)
-        np.testing.assert_array_equal(leaving_times(ready, taken, left, folded.latest_beats()), followed)
         late = taken + 2  # a first beat that is needed late holds all steps before it
         followed = issue_times([ready[0][None]], [late], folded.steps + 2)[0][left]
         np.testing.assert_array_equal(leaving_times(ready[:1], late, left), followed)

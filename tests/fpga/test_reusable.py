@@ -1,36 +1,30 @@
-"""Blocks of reusable engines against the reference: every kind of layer, every layer's words, stalls, exact clocks."""
+"""Blocks of reusable engines against the reference: every kind of layer, stalls, exact clocks."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dovetail.cost.array import LEAVE_CLOCKS, Config, frame_ends
-from dovetail.errors import MismatchError, UnsupportedError
+from dovetail.errors import UnsupportedError
 from dovetail.fpga.reusable.block import ArrayBlock, build_block
-from dovetail.fpga.reusable.frames import check_layers, simulate_blocks
 from dovetail.fpga.reusable.image import tap_order
-from dovetail.fpga.toolchain.simulate import Simulation
+from dovetail.fpga.toolchain.simulate import Simulation, simulate_many
 from dovetail.ir import Array, Graph, Window
 from dovetail.numerics.reference import run_integer
 from tests.fpga.random_graphs import Sketch, random_inputs, same_window
 from tests.fpga.reusable_blocks import cases, layer
 
-WATCHED = ("compact_wide", "separable_monolithic", "residual")
-"""Networks of which every layer is looked at."""
-
 Run = tuple[Graph, ArrayBlock, dict[str, Array]]
 
 
-def run_of(name: str, watched: bool) -> Run:
-    graph, config = cases()[name]
-    return graph, build_block(graph, [n.name for n in graph.nodes], config, name, watched), random_inputs(graph, 3, 1)
+def run_of(name: str, graph: Graph, config: Config) -> Run:
+    return graph, build_block(graph, [n.name for n in graph.nodes], config, name), random_inputs(graph, 3, 1)
 
 
 def simulated(runs: list[Run], stall_seed: int | None = None) -> list[Simulation]:
-    return simulate_blocks([(block, inputs[graph.inputs[0]]) for graph, block, inputs in runs], stall_seed)
+    return simulate_many([(block.design, {block.program.layers.entry: inputs[graph.inputs[0]]}) for graph, block, inputs in runs],
+                         stall_seed)
 
 
 def check_outputs(runs: list[Run], simulations: list[Simulation]) -> None:
@@ -42,13 +36,7 @@ def check_outputs(runs: list[Run], simulations: list[Simulation]) -> None:
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
-    return [run_of(name, False) for name in cases() if name not in WATCHED]
-
-
-@pytest.fixture(scope="module")
-def watched() -> list[tuple[Run, Simulation]]:
-    made = [run_of(name, True) for name in WATCHED]
-    return list(zip(made, simulated(made), strict=True))
+    return [run_of(name, *case) for name, case in cases().items()]
 
 
 def left(block: ArrayBlock) -> list[int]:
@@ -71,24 +59,6 @@ def test_blocks_equal_the_reference_and_take_the_clocks_the_model_says(runs: lis
 @pytest.mark.verilator
 def test_blocks_equal_the_reference_when_streams_and_memory_stall(runs: list[Run]) -> None:
     check_outputs(runs, simulated(runs, 5))
-
-
-@pytest.mark.verilator
-def test_every_layer_inside_equals_the_reference(watched: list[tuple[Run, Simulation]]) -> None:
-    for (graph, block, inputs), simulation in watched:
-        check_layers(graph, block, simulation, inputs)
-    check_outputs([run for run, _ in watched], [simulation for _, simulation in watched])
-
-
-@pytest.mark.verilator
-def test_a_wrong_word_is_named_by_layer_pixel_and_channel(watched: list[tuple[Run, Simulation]]) -> None:
-    (graph, block, inputs), simulation = watched[0]
-    words = simulation.outputs["array words"].copy()
-    words[1, 2, 0, 4] ^= 8  # the second output word of the second pixel: channel 6 + 2
-    wanted = (r"^compact_wide: layer conv0 frame 1, row 0, column 2, channel 2 is \d+, expected \d+ \(as bytes\); "
-              r"1 of 392 are wrong$")
-    with pytest.raises(MismatchError, match=wanted):
-        check_layers(graph, block, replace(simulation, outputs={**simulation.outputs, "array words": words}), inputs)
 
 
 def test_taps_of_a_smaller_kernel_come_before_those_of_a_larger_one() -> None:

@@ -81,7 +81,7 @@ def least_clocks(layers: ArrayLayers, config: Config, between: Sequence[str | No
     """
     works = [_work(layer, config) for layer in layers.layers]
     groups = rounds_of(layers, config)
-    outside = outside_maps(layers, config, groups, 0) if config.map_bytes else {}
+    outside = outside_maps(layers, config, groups) if config.map_bytes else {}
     striped, maps = _in_stripes(layers, config, groups, outside, works)
     followers = {group[1] for group in groups if len(group) == 2}
     rate = config.bandwidth_bytes / config.port_bytes

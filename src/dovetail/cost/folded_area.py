@@ -9,9 +9,8 @@ from functools import lru_cache
 from math import ceil, log2, prod
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH
-from dovetail.hardware.folds import Channels, Fold, Loops
+from dovetail.hardware.folds import Channels, Fold, Loops, soft_logic
 from dovetail.hardware.rounding import HEADROOM_BITS, tree_bits
-from dovetail.hardware.soft_products import soft_logic
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
 from dovetail.ir import Window
 from dovetail.platform.fitted import DhmModel

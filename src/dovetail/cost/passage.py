@@ -50,8 +50,6 @@ class EngineSchedule:
     asks: Cycles
     leaves: Cycles
     stages: int
-    latest: Cycles | None = None
-    """The last beat that each output waits for, where it is known sooner than by looking for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class _Row:
     def run(self, inputs: tuple[Stream, ...], schedule: EngineSchedule) -> Cycles:
         """The clocks in which an engine's outputs can be taken."""
         self.slowest = max(self.slowest, schedule.steps)
-        left = leaving_times([s.ready for s in inputs], schedule.asks, schedule.leaves, schedule.latest)
+        left = leaving_times([s.ready for s in inputs], schedule.asks, schedule.leaves)
         return left + (schedule.stages + FIFO_LATENCY_CYCLES)
 
     def in_words(self, stream: Stream, fields: int) -> Stream:
@@ -87,9 +85,7 @@ class _Row:
             return stream
         asks, leaves, turns = _turns(stream.channels, stream.fields, fields)
         pixels = np.arange(stream.pixels, dtype=np.int64)[:, None] * turns
-        latest = np.arange(stream.pixels, dtype=np.int64)[:, None] * len(asks) + np.searchsorted(asks, leaves, side="right") - 1
-        schedule = EngineSchedule(turns * stream.pixels, (pixels + asks).reshape(-1), (pixels + leaves).reshape(-1), 1,
-                                  latest.reshape(-1))
+        schedule = EngineSchedule(turns * stream.pixels, (pixels + asks).reshape(-1), (pixels + leaves).reshape(-1), 1)
         return replace(stream, fields=fields, ready=self.run((stream,), schedule))
 
     def add(self, node: Node) -> None:
@@ -170,7 +166,7 @@ class _Row:
         folded = FoldedRaster(raster, loops)
         lanes = LANE_STAGES + (loops.slices > 1) if op is not None else 0
         stages = folded.stages + lanes + ceil(log2(taps)) + ROUNDING_STAGES
-        return EngineSchedule(folded.steps, folded.input_steps(), folded.output_steps(), stages, folded.latest_beats())
+        return EngineSchedule(folded.steps, folded.input_steps(), folded.output_steps(), stages)
 
     def fuse(self, block: Bottleneck) -> None:
         """An inverted residual that is one engine."""

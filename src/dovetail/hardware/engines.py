@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dovetail.hardware.adders.digits import Digits, Once, digits_of, multiplier_adders, used_taps
 from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of, between
 from dovetail.hardware.lq_engines import adds_integers, coded_parts, coded_slices
-from dovetail.hardware.repeated import repeated_parts
 from dovetail.hardware.rounding import (
     division_bits,
     filter_widths,
@@ -29,7 +28,7 @@ from dovetail.hardware.rounding import (
 )
 from dovetail.hardware.scans import ROUNDING_STAGES, Parts, Scans, window_of
 from dovetail.hardware.shares import Flags, Floats, Ints, Question, Segments, shares_in
-from dovetail.hardware.streaming import Raster
+from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.hardware.work import map_shape
 from dovetail.ir import (
     Add,
@@ -56,6 +55,8 @@ TABLE_STAGES = 1
 """Clock edges from a code to its entry, which is stored as it is."""
 TABLE_CODES = 256
 PRODUCT_STAGES = 1
+REPEAT_STAGES = 3
+"""Clock edges from a step to the repeated pixel: it may come from a row's memory, whose word waits in a register."""
 ACCUMULATOR_BITS = 32
 PARTIAL_SUM_BITS = 24
 """Width of the sums that partial sums really reach, for their adders."""
@@ -326,8 +327,15 @@ def _table(graph: Graph, node: Node, op: Pointwise, engine: Parts) -> Parts:
 
 
 def _repeated(graph: Graph, node: Node, op: Upsample, engine: Parts) -> Parts:
+    """A step per beat out, for which the source waits; rows of several pixels that come again lie in a memory."""
     _, height, width = map_shape(graph.shape(node.inputs[0]))
-    return repeated_parts(op, height, width, engine["output_bits"], engine["register_bits"])
+    beats, again, beat = float(height * op.rows * width * op.columns), op.rows > 1 and width > 1, engine["output_bits"]
+    none = beat * 0
+    return {"steps": none + beats, "flush": none + beats - height * width,
+            "stages": none + FIFO_LATENCY_CYCLES + (REPEAT_STAGES if again else 1),
+            "register_bits": engine["register_bits"] + (3 * beat if again else 0.0),
+            "control_bits": float(sum((count - 1).bit_length() for count in (op.rows, op.columns, width))),
+            "line_depth": width if again else 0, "line_bits": beat if again else none}
 
 
 ROUNDED: dict[type[Op], Callable[[Graph, Node, Any, Parts], Parts]] = {

@@ -11,6 +11,7 @@ weights are constants instead of a memory's words.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.errors import UsageError
@@ -152,6 +153,23 @@ class Loops:
         group, channel = block * self.fold.groups + group, turn * self.fold.outputs + place
         inside = group < self.channels.groups and channel < self.channels.outputs
         return group * self.channels.outputs + channel if inside else None
+
+
+SOFT_EDGE_BITS = 4
+"""Bits of a row of a product in logic beside those of the activation: sign, doubling, and the two of the next row."""
+SOFT_ROWS: Mapping[str, tuple[float, float]] = {"lut": (1.0, 3.0), "lut4": (29 / 12, 9.0), "alm": (14 / 12, 1.0)}
+"""By kind of logic: cells of a row's bit, and by how many the last row is cheaper."""
+
+
+def soft_logic(logic: str, input_bits: float, weight_bits: int) -> float:
+    """Logic of one product; `logic` names the device's cells. Every two bits of the weight are a row (fpga/engines/soft.py).
+
+    Yosys 0.70, eight products between registers, activations of 0..255 and weights of 8, 4 and 2 bits: 45, 21 and 9 look-up
+    tables of six inputs (xcu, xcup), 107, 49 and 20 of four (ecp5), 55, 27 and 13 ALM (cyclonev); signed activations take a tenth
+    less. Activations of 0..15 and weights of 4 and 2 bits: 13 and 5 look-up tables of six inputs. The lines meet all of these.
+    """
+    per_bit, less = SOFT_ROWS[logic]
+    return -(-weight_bits // 2) * per_bit * (input_bits + SOFT_EDGE_BITS) - less
 
 
 def regrouped_clocks(channels: int, taken: int, left: int) -> int:

@@ -123,11 +123,6 @@ class Raster:
         """Whether lines are so short that a chain of registers is used instead of a memory."""
         return self.window.reach[0] == 1 or self.width <= self.window.reach[1] + CHAIN_SLACK
 
-    @property
-    def line_memory_bits(self) -> int:
-        """Line-memory bits per bit of a pixel."""
-        return 0 if self.line_in_registers else (self.window.reach[0] - 1) * self.width
-
     def row_inside(self, tap: int) -> tuple[int, int]:
         """Output rows [start, stop) whose kernel row `tap` lies inside the input."""
         offset = tap * self.window.dilation[0] - self.window.pads[0]
@@ -153,7 +148,9 @@ class Raster:
     @cached_property
     def masked(self) -> bool:
         """Whether any tap of any output lies in the padding."""
-        return _masked(self)
+        (rows, columns), kernel = self.output_size, self.window.kernel
+        return (any(self.row_inside(i) != (0, rows) for i in range(kernel[0]))
+                or any(self.column_inside(j) != (0, columns) for j in range(kernel[1])))
 
     @property
     def counted(self) -> bool:
@@ -163,7 +160,12 @@ class Raster:
     @cached_property
     def counter_bits(self) -> int:
         """Widths of the counters that follow it: its steps, the next output and where that lies, the column of a line."""
-        return _counter_bits(self)
+        rows, columns = self.output_size
+        bits = (self.steps - 1).bit_length() if self.flush else 0
+        if self.counted:
+            waits = (self.first, self.steps - 1 - self.last + self.first, self.row_jump - 1, self.window.stride[1] - 1)
+            bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
+        return bits if self.line_in_registers else bits + (self.width - 1).bit_length()
 
     @property
     def stages(self) -> int:
@@ -176,23 +178,6 @@ class Raster:
         rows, columns = self.output_size
         row = np.arange(rows, dtype=np.int64)[:, None] * (self.window.stride[0] * self.width)
         return (self.first + row + np.arange(columns, dtype=np.int64) * self.window.stride[1]).reshape(-1)
-
-
-def _masked(raster: Raster) -> bool:
-    """Of all taps and outputs."""
-    (rows, columns), kernel = raster.output_size, raster.window.kernel
-    return (any(raster.row_inside(i) != (0, rows) for i in range(kernel[0]))
-            or any(raster.column_inside(j) != (0, columns) for j in range(kernel[1])))
-
-
-def _counter_bits(raster: Raster) -> int:
-    """Of every counter that is needed."""
-    rows, columns = raster.output_size
-    bits = (raster.steps - 1).bit_length() if raster.flush else 0
-    if raster.counted:
-        waits = (raster.first, raster.steps - 1 - raster.last + raster.first, raster.row_jump - 1, raster.window.stride[1] - 1)
-        bits += max(waits).bit_length() + (rows - 1).bit_length() + (columns - 1).bit_length()
-    return bits if raster.line_in_registers else bits + (raster.width - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,20 +233,6 @@ class FoldedRaster:
         within = np.where(stays[:self.raster.beats, None], first_pass, np.arange(self.words, dtype=np.int64))
         return (starts[:, None] + within).reshape(-1)
 
-    def latest_beats(self) -> Cycles:
-        """The last input beat that each output beat waits for, by number."""
-        steps, beats = self.raster.output_steps(), self.raster.beats
-        if self.loops.reads_words:
-            block, part = np.divmod(np.arange(self.words, dtype=np.int64), self.loops.slices)
-            taken = block * (self.loops.passes * self.loops.slices) + part
-        else:
-            taken = np.zeros(1, dtype=np.int64)
-        ends = np.array([self.clocks - 1])
-        if self.loops.writes_words:
-            ends = np.arange(1, self.loops.results + 1, dtype=np.int64) * self.loops.slices - 1
-        within = np.where((steps < beats)[:, None], np.searchsorted(taken, ends, side="right"), 0)
-        return (np.minimum(steps, beats)[:, None] * len(taken) + within - 1).reshape(-1)
-
     def output_steps(self) -> Cycles:
         """The last step of every output beat: of a result word, or of a whole pixel."""
         starts = self._starts()[self.raster.output_steps()]
@@ -294,10 +265,10 @@ def issue_times(arrivals: Sequence[Cycles], input_steps: Sequence[Cycles], steps
     return (np.maximum.accumulate(ready.reshape(-1) - index) + index).reshape(frames, steps)
 
 
-def leaving_times(arrivals: Sequence[Cycles], input_steps: Cycles, output_steps: Cycles, latest: Cycles | None = None) -> Cycles:
+def leaving_times(arrivals: Sequence[Cycles], input_steps: Cycles, output_steps: Cycles) -> Cycles:
     """Clocks of some steps of one frame, as `issue_times` has them, where every input's beat n is needed by the same step.
 
-    Only steps that need beats are looked at: an engine may take many more. `latest` is the last beat needed by then, if known.
+    Only steps that need beats are looked at: an engine may take many more.
     """
     ready = reduce(np.maximum, arrivals)
     late = ready - input_steps
@@ -305,8 +276,7 @@ def leaving_times(arrivals: Sequence[Cycles], input_steps: Cycles, output_steps:
     late = np.maximum.accumulate(late)
     if output_steps is input_steps:
         return np.asarray(late + output_steps)
-    if latest is None:
-        latest = np.maximum(0, np.searchsorted(input_steps, output_steps, side="right") - 1)
+    latest = np.maximum(0, np.searchsorted(input_steps, output_steps, side="right") - 1)
     return np.asarray(late[latest] + output_steps)
 
 

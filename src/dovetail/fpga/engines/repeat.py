@@ -10,7 +10,7 @@ from dovetail.fpga.engines.stream import MAY_STEP, Engine, Staged, read_stream
 from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, compare, select, signal
 from dovetail.fpga.rtl.modules import Memory, Module
-from dovetail.hardware.repeated import REPEAT_STAGES
+from dovetail.hardware.engines import REPEAT_STAGES
 
 
 def repeat_engine(layer: MappedLayer, rows: int, columns: int, compute: Compute) -> Engine:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, read_entries
 from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.reusable.storage import Entries, Table, count_up, kept_entry, read_entries
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -30,7 +30,6 @@ from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, INPUT, ArrayProgram, Job
 from dovetail.hardware.arrays.layers import ArrayLayer
 
-Table = dict[str, list[int]]
 CODED_PLANES = 4
 """Planes of a code's pattern, at the most."""
 
@@ -243,23 +242,29 @@ class Sums:
     constant: Signal
 
 
-def leave_in_words(module: Module, pipeline: Pipeline, front: ArrayIssue, sums: Sequence[Signal], words: int, stage: int) -> Sums:
-    """Take the sums of all lanes when a pixel ends, at `stage`, and hand them on word by word in the clocks that follow."""
+def hold_words(module: Module, ends: Signal, sums: Sequence[Signal], words: int) -> Signal:
+    """Keep the sums of all lanes when a pixel `ends`; the word that leaves, which the others follow clock by clock."""
     size = len(sums) // words
-    ends = token(module, "array_captures", front.ends, stage)
-    count, slot = (delayed(pipeline, v, stage, f"array_{n}") for v, n in ((front.words, "count"), (front.slot, "slot_now")))
     fields = [[(s, s.width) for s in sums[k * size:(k + 1) * size]] for k in range(words)]
     width = sum(w for _, w in fields[0])
     held = [signal(f"array_held_{k}", 0, (1 << width) - 1) for k in range(words)]
     for k in range(words):
         module.drive(held[k], select(ends, pack(fields[k]), held[k + 1]) if k + 1 < words else pack(fields[k]),
                      ONE if k + 1 < words else ends)
+    return held[0]
+
+
+def leave_in_words(module: Module, pipeline: Pipeline, front: ArrayIssue, sums: Sequence[Signal], words: int, stage: int) -> Sums:
+    """Take the sums of all lanes when a pixel ends, at `stage`, and hand them on word by word in the clocks that follow."""
+    ends = token(module, "array_captures", front.ends, stage)
+    count, slot = (delayed(pipeline, v, stage, f"array_{n}") for v, n in ((front.words, "count"), (front.slot, "slot_now")))
+    word = hold_words(module, ends, sums, words)
     if words == 1:
         valid = module.register("array_leaves", ends, reset=0)
         constant = module.register("array_constant", slot)
-        return Sums(held[0], valid, constant)
+        return Sums(word, valid, constant)
     left, constant = signal("array_leaving", 0, words), signal("array_constant", 0, ARRAY_SLOTS * words - 1)
     some = module.wire("array_leaves", compare("!=", left, ZERO))
     module.drive(left, select(ends, count, subtract(left, ONE)), any_of(ends, some), 0)
     module.drive(constant, select(ends, select(slot, const(words), ZERO), add(constant, ONE)))
-    return Sums(held[0], some, constant)
+    return Sums(word, some, constant)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.reusable.array import ArrayIssue, Table, array_front, array_table, delayed, leave_in_words, own_jobs, token
-from dovetail.fpga.reusable.counted import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, WrittenValues, count_words, layer_pins
+from dovetail.fpga.reusable.array import ArrayIssue, array_front, array_table, delayed, leave_in_words, own_jobs, token
+from dovetail.fpga.reusable.counting import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, WrittenValues, count_words
 from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
-from dovetail.fpga.reusable.descriptors import Entries, chosen
 from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
 from dovetail.fpga.reusable.image import layer_fields, lift_options
-from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module
+from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module, layer_pins
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
 from dovetail.fpga.reusable.placing import Operands, PlacedSums, place_apart, place_together
-from dovetail.fpga.reusable.storage import Access, WideMemory, bank, filled_memory, walk
+from dovetail.fpga.reusable.storage import Access, Entries, Table, WideMemory, bank, chosen, filled_memory, is_equal, walk
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -62,13 +61,6 @@ class LeavingWord:
     sum_bits: int
 
 
-def is_equal(index: Expr, value: int) -> Expr:
-    """One bit: whether an index, perhaps constant, has a value."""
-    if isinstance(index, Const):
-        return ONE if index.lo == value else ZERO
-    return compare("==", index, const(value))
-
-
 class Assembly:
     """A block's top module while it is being made."""
 
@@ -90,14 +82,14 @@ class Assembly:
         self.released: list[Expr] = []
         self.finished: list[Expr] = []
 
-    def build(self, watched: bool) -> list[Module]:
+    def build(self) -> list[Module]:
         """All modules of the block, its own first."""
         m, layers, config = self.module, self.program.layers, self.config
         frame, result = (layers.maps[t].pixels * config.words(layers.maps[t].channels) for t in (layers.entry, layers.exit))
         released, finished = m.net("input_released"), m.net("output_finished")
         source = load_frames(m, frame, self.numbers.ends[0], config, released)
         self.writers[INPUT].append(Access(source.writes, source.address, source.word))
-        leaving, fifo = leave_frames(m, result, self.numbers.ends[1][0], config, finished, self.reads[OUTPUT])
+        streaming, leaving, fifo = leave_frames(m, result, self.numbers.ends[1][0], config, finished, self.reads[OUTPUT])
         self.now, arrived = progress_of(m, self.program, self._counts(), self.ended)
         self._end_frame()
         fill = fill_weights(m, self.program, [self.loads.get(e) for e in (ARRAY, DEPTHWISE)],
@@ -125,11 +117,11 @@ class Assembly:
                 made = self._outputs(engine, self._leave_array(array, sums[ARRAY], fill) if engine == ARRAY
                                      else self._leave_depthwise(depthwise, sums[DEPTHWISE], fill))
             m.assigns.append((ready[engine], self._may_start(engine, entries[engine], fill.filled[engine], source.loaded,
-                                                             leaving.streaming)))
+                                                             streaming)))
             self.modules.append(entries[engine].fifo)
-            self._write(engine, made, watched)
+            self._write(engine, made)
         m.assigns += [(released, any_of(*self.released)), (finished, any_of(*self.finished))]
-        self.readers[OUTPUT].append(Access(ONE, leaving.address))
+        self.readers[OUTPUT].append(Access(ONE, leaving))
         for number, read in self.reads.items():
             bank(m, f"{BANKS[number]}_map", self.program.widths[number], self.program.depths[number], self.readers[number][::-1],
                  self.writers[number], read)
@@ -276,7 +268,7 @@ class Assembly:
         other = self._other(sums.valid, finisher) if adds else None
         return WrittenValues(self._finishers(name, finisher, sums, other), sums.valid, CONSTANT_STAGE + finisher.stages)
 
-    def _write(self, engine: int, made: WrittenValues, watched: bool) -> None:
+    def _write(self, engine: int, made: WrittenValues) -> None:
         """From outputs to words in memory."""
         m, name, jobs, size = self.module, NAMES[engine], self.jobs[engine], self.config.value_bits
         writing = token(m, f"{name}_finished", made.valid, made.stages)
@@ -298,10 +290,6 @@ class Assembly:
         for flag, kept in (("releases", self.released), ("finishes", self.finished)):
             if any(table[flag]):
                 kept.append(m.register(f"{name}_{flag}", all_of(walked.last, walked.fields[flag]), reset=0))
-        if watched:
-            m.output(f"{name}_words_valid", writes)
-            m.output(f"{name}_words_data", word)
-            m.input(f"{name}_words_ready")
 
     def _other(self, valid: Signal, finisher: Finisher) -> Signal:
         """The other operand of additions, read again in the order in which outputs are finished."""

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from dovetail.cost.array import frame_ends
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
-from dovetail.fpga.reusable.array import own_jobs
-from dovetail.fpga.reusable.assembly import NAMES, Assembly
+from dovetail.fpga.reusable.assembly import Assembly
 from dovetail.fpga.reusable.image import Octets, image_text, weight_image
 from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
 from dovetail.fpga.reusable.plane_numbers import counted_numbers
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import images, print_module
-from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, ArrayProgram
+from dovetail.hardware.arrays.jobs import ArrayProgram
 from dovetail.hardware.arrays.layers import Config, layers_of
 from dovetail.hardware.arrays.program import program_of
 from dovetail.ir import Graph
@@ -31,42 +30,32 @@ class ArrayBlock:
     top: Module
 
 
-def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str, watched: bool = False) -> ArrayBlock:
+def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str) -> ArrayBlock:
     """The block that these nodes of a quantized graph are, as a design of its own.
 
     Streams `in0` and `out` carry `config.inputs` channels of a pixel per beat, the words of a pixel in order, pixels in raster
-    order. Weights, and maps in external memory, pass a port of their own (`MemoryPort`). With `watched` streams `array_words`
-    and `depthwise_words` show every word that is written, for tests.
+    order. Weights, and maps in external memory, pass a port of their own (`MemoryPort`).
     """
     program = program_of(layers_of(graph, nodes, config.counts), config)
     numbers = counted_numbers(graph, program) if config.counts else block_numbers(graph, program)
     image = weight_image(program, numbers)
-    modules = Assembly(name, program, numbers).build(watched)
+    modules = Assembly(name, program, numbers).build()
     files = {f"{m.name}.v": print_module(m) for m in modules}
     for m in modules:
         files.update(images(m))
     picture = f"{name}_weights_image.hex"
     files[picture] = image_text(image)
     ends = frame_ends(program)
-    ports = stream_ports(graph, program, watched)
+    source = _stream_port(graph, program, "in0", program.layers.entry)
+    target = _stream_port(graph, program, "out", program.layers.exit)
     memory = MemoryPort("memory", config.port_bytes, picture, config.bandwidth_bytes, config.latency_clocks,
                         program.memory_beats, bool(program.outside))
-    design = Design(name, files, ports[:1], ports[1:], latency_cycles=ends[0], interval_cycles=ends[-1] - ends[-2], memory=memory)
+    design = Design(name, files, (source,), (target,), latency_cycles=ends[0], interval_cycles=ends[-1] - ends[-2], memory=memory)
     return ArrayBlock(design, program, numbers, image, modules[0])
 
 
-def stream_ports(graph: Graph, program: ArrayProgram, watched: bool) -> tuple[StreamPort, ...]:
-    """The block's streams, in words of `config.inputs` channels; words that are watched show their bytes as they are stored."""
-    config, layers = program.config, program.layers
-    found = []
-    for name, tensor in (("in0", layers.entry), ("out", layers.exit)):
-        shape, scheme = layers.maps[tensor], graph.tensors[tensor].scheme
-        size, signed = (8, True) if scheme is None else (scheme.bits, scheme.signed)
-        found.append(StreamPort(name, tensor, shape.channels, size, signed, shape.height, shape.width, config.inputs))
-    for engine in (ARRAY, DEPTHWISE):
-        jobs = own_jobs(program, engine)
-        if watched and jobs:
-            words = sum(j.words * j.part.writes.pixels for j in jobs)
-            name = NAMES[engine]
-            found.append(StreamPort(f"{name}_words", f"{name} words", config.inputs, config.value_bits, False, 1, words))
-    return tuple(found)
+def _stream_port(graph: Graph, program: ArrayProgram, name: str, tensor: str) -> StreamPort:
+    """A stream of the block, in words of `config.inputs` channels."""
+    shape, scheme = program.layers.maps[tensor], graph.tensors[tensor].scheme
+    size, signed = (8, True) if scheme is None else (scheme.bits, scheme.signed)
+    return StreamPort(name, tensor, shape.channels, size, signed, shape.height, shape.width, program.config.inputs)

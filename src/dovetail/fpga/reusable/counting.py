@@ -7,17 +7,19 @@ and what its counts come to adds up in the finishing modules until the last time
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.coded_lane import counted_pairs
 from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.lq import BitCounters
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.reusable.array import CODED_PLANES, ArrayIssue, delayed, token
-from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, low_bits, settled
-from dovetail.fpga.reusable.numbers import CountNumbers
-from dovetail.fpga.reusable.storage import WideMemory
+from dovetail.fpga.reusable.array import CODED_PLANES, ArrayIssue, delayed, hold_words, own_jobs, token
+from dovetail.fpga.reusable.feed import Fill
+from dovetail.fpga.reusable.image import layer_fields, lift_options
+from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, layer_pins, low_bits, settled
+from dovetail.fpga.reusable.numbers import BlockNumbers, CountNumbers
+from dovetail.fpga.reusable.storage import WideMemory, filled_memory
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -41,13 +43,74 @@ from dovetail.fpga.rtl.expressions import (
     subtract,
 )
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.hardware.arrays.jobs import ARRAY_SLOTS, FACTOR_BYTES, final_words
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, FACTOR_BYTES, ArrayProgram, factor_bytes, final_words
 from dovetail.hardware.arrays.layers import Config
 
+WORD_STAGE = 2
+"""Stage of a word out of its bank."""
+OPERAND_STAGE = 3
+"""Stage of the array's operands: extended words and weights."""
+CONSTANT_STAGE = 2
+"""Stage of a word's constants, behind the word itself."""
 
-def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: ArrayIssue, word: Signal, stage: int) -> list[Signal]:
+
+@dataclass(frozen=True, slots=True)
+class WrittenValues:
+    """Values of a word that is written, so many stages behind `valid`."""
+
+    values: Sequence[Signal]
+    valid: Signal
+    stages: int
+
+
+def count_words(m: Module, pipeline: Pipeline, program: ArrayProgram, numbers: BlockNumbers, front: ArrayIssue, word: Signal,
+                fill: Fill, other_of: Callable[[Signal, Finisher], Signal]) -> tuple[WrittenValues, list[Module]]:
+    """What the array writes, and its modules; `other_of` reads the other operand of additions."""
+    config, jobs, counts, beats = program.config, own_jobs(program, ARRAY), numbers.counts, fill.weights[ARRAY]
+    assert counts is not None
+    assert beats is not None
+    x = m.wire("array_operands", pack([(bit, 1) for bit in plane_bits(m, pipeline, config, front, word)]))
+    weights = filled_memory(m, "array_weights", config.inputs * config.outputs * config.weight_planes,
+                            ARRAY_SLOTS * program.weight_depth, beats, delayed(pipeline, front.weight, OPERAND_STAGE - 2, ""))
+    counted, modules = place_counters(m, pipeline, config, counts.most, x, weights, front)
+    leaving = leave_counts(m, pipeline, front, counted, config.block_words, program.constant_depth)
+    adds = numbers.add_shift if any(j.residual is not None for j in jobs) else 0
+    finisher = counts_finisher(f"{m.name}_array_finish", config, counts, lift_options(numbers), adds, max(j.passes for j in jobs),
+                               config.block_words)
+    kept = _constants(m, pipeline, program, numbers, fill, leaving, final_stage(finisher.enters))
+    valid = m.wire("array_results", all_of(leaving.valid, leaving.closes))
+    other = other_of(valid, finisher) if adds else None
+    size, width = config.value_bits, counted.ones.width // config.input_planes
+    pins = [*shared_pins(m, pipeline, finisher, leaving).items(),
+            *layer_pins(pipeline, numbers, "array", finisher, kept.final, config.inputs * final_words(config) * 32,
+                        final_stage(finisher.enters))]
+    outputs = []
+    for k in range(config.inputs):
+        y = m.net(f"array_y_{k}", size)
+        own = finishing_pins(m, pipeline, config, finisher, leaving, kept, k, width)
+        if other is not None:
+            own.append(("other", m.wire(f"array_other_{k}", bits(other, k * size, size))))
+        m.instances.append(Instance(finisher.module.name, f"array_finish_{k}", (*own, *pins, ("y", y))))
+        outputs.append(y)
+    return WrittenValues(outputs, valid, CONSTANT_STAGE + finisher.stages), [*modules, finisher.module]
+
+
+def _constants(m: Module, pipeline: Pipeline, program: ArrayProgram, numbers: BlockNumbers, fill: Fill, leaving: LeavingCounts,
+               late: int) -> ConstantWords:
+    """The memories of factors, read with the counts, and of what finished sums meet, read `late` stages behind them."""
+    config, depth, beats = program.config, ARRAY_SLOTS * program.constant_depth, fill.constants[ARRAY]
+    assert beats is not None
+    shared = sum(n for _, _, n in layer_fields(numbers, numbers.layers[0]))
+    size = config.inputs * config.pairs * FACTOR_BYTES * 8
+    factors = filled_memory(m, "array_factors", size, depth, beats, leaving.constant, 0)
+    final = filled_memory(m, "array_final", config.inputs * final_words(config) * 32 + shared, depth, beats,
+                          delayed(pipeline, leaving.constant, late, ""), factor_bytes(config) // config.port_bytes)
+    return ConstantWords(factors, final)
+
+
+def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: ArrayIssue, word: Signal) -> list[Signal]:
     """Bits of the planes at work of every channel of a word, a clock behind it; none is set in the padding."""
-    fields, size = front.fields, config.value_bits
+    fields, size, stage = front.fields, config.value_bits, WORD_STAGE
     most = front.round.hi + 1
     index = delayed(pipeline, front.round, stage, "array_round_now")
     inside = delayed(pipeline, front.inside, stage, "array_hit")
@@ -104,12 +167,12 @@ class StagedCounts:
 
 
 def place_counters(module: Module, pipeline: Pipeline, config: Config, most: int, x: Signal, weights: WideMemory,
-                   front: ArrayIssue, stage: int) -> tuple[StagedCounts, list[Module]]:
+                   front: ArrayIssue) -> tuple[StagedCounts, list[Module]]:
     """The array's lanes, and one more that counts the input's bits whatever the weights are."""
     per, inputs, planes = lanes_in_module(config.outputs, config.inputs), config.inputs, config.weight_planes
     lanes = counting_lanes(f"{module.name}_array_lanes", per, inputs, (planes, config.input_planes), most)
     ones = counting_lanes(f"{module.name}_array_ones", 1, inputs, (1, config.input_planes), most)
-    at = stage + lanes.sum_stage
+    at = OPERAND_STAGE + lanes.sum_stage
     starts, works = (module.wire(f"array_{n}_now", delayed(pipeline, v, at, f"array_{n}_first"))
                      for v, n in ((front.starts, "starts"), (front.works, "works")))
     found: list[Signal] = []
@@ -144,17 +207,12 @@ class LeavingCounts:
 def leave_counts(module: Module, pipeline: Pipeline, front: ArrayIssue, counted: StagedCounts, words: int,
                  depth: int) -> LeavingCounts:
     """Take the counts of all lanes when a pass ends and hand them on word by word; `depth` are a job's words of constants."""
-    size, stage = len(counted.lanes) // words, counted.stage
+    stage = counted.stage
     ends = token(module, "array_captures", front.ends, stage)
     count, slot, opens, closes, signs = (delayed(pipeline, v, stage, f"array_{n}") for v, n in (
         (front.words, "count"), (front.slot, "slot_now"), (front.opens, "opens_now"), (front.closes, "closes_now"),
         (front.fields["signs"], "signs_now")))
-    fields = [[(s, s.width) for s in counted.lanes[k * size:(k + 1) * size]] for k in range(words)]
-    width = sum(w for _, w in fields[0])
-    held = [signal(f"array_held_{k}", 0, (1 << width) - 1) for k in range(words)]
-    for k in range(words):
-        module.drive(held[k], select(ends, pack(fields[k]), held[k + 1]) if k + 1 < words else pack(fields[k]),
-                     ONE if k + 1 < words else ends)
+    word = hold_words(module, ends, counted.lanes, words)
     ones = module.register("array_ones_held", counted.ones, ends)
     left, index = signal("array_leaving", 0, words), signal("array_leaving_word", 0, max(1, words - 1))
     some = module.wire("array_leaves", compare("!=", left, ZERO))
@@ -165,7 +223,7 @@ def leave_counts(module: Module, pipeline: Pipeline, front: ArrayIssue, counted:
     module.drive(constant, select(first, select(slot, const(depth), ZERO), add(constant, ONE)), any_of(first, some), 0)
     flags = [module.register(f"array_{n}_held", v, ends, bounds=(0, 1))
              for v, n in ((opens, "opens"), (closes, "closes"), (signs, "signs"))]
-    return LeavingCounts(held[0], ones, some, index, constant, flags[0], flags[1], flags[2])
+    return LeavingCounts(word, ones, some, index, constant, flags[0], flags[1], flags[2])
 
 
 def counts_finisher(name: str, config: Config, numbers: CountNumbers, lifts: tuple[Sequence[int], Sequence[int]], add_shift: int,
@@ -258,10 +316,10 @@ class ConstantWords:
 
 
 def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher: Finisher, leaving: LeavingCounts,
-                   constants: ConstantWords, start: int, lane: int, width: int) -> list[tuple[str, Signal]]:
-    """Ports of one filter's finisher that are its own; `start` is the stage of its counts behind the word that leaves."""
+                   constants: ConstantWords, lane: int, width: int) -> list[tuple[str, Signal]]:
+    """Ports of one filter's finisher that are its own."""
     size, pairs = config.pairs * width, config.pairs * FACTOR_BYTES * 8
-    word = pipeline.at(Staged(leaving.word, 0), start)
+    word = pipeline.at(Staged(leaving.word, 0), CONSTANT_STAGE)
     assert isinstance(word, Signal)
     found = [("counts", module.wire(f"array_counted_{lane}", bits(word, lane * size, size))),
              ("factors", constants.factors.slice(module, f"array_own_factors_{lane}", lane * pairs, pairs))]
@@ -272,24 +330,21 @@ def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher:
     return found
 
 
-def shared_pins(module: Module, pipeline: Pipeline, finisher: Finisher, leaving: LeavingCounts, start: int) -> dict[str, Signal]:
+def shared_pins(module: Module, pipeline: Pipeline, finisher: Finisher, leaving: LeavingCounts) -> dict[str, Signal]:
     """Ports that all filters' finishers share, beside the layer's fields."""
-    ones = pipeline.at(Staged(leaving.ones, 0), start)
-    found: dict[str, Signal] = {"ones": _signal(ones), "signs": _signal(pipeline.at(Staged(leaving.signs, 0), start))}
+    def late(value: Signal, stage: int) -> Signal:
+        found = pipeline.at(Staged(value, 0), stage)
+        assert isinstance(found, Signal)
+        return found
+
+    pins = {"ones": late(leaving.ones, CONSTANT_STAGE), "signs": late(leaving.signs, CONSTANT_STAGE)}
     if "gathers" in finisher.enters:
-        at = start + finisher.enters["gathers"]
-        found |= {"gathers": token(module, "array_gathers", leaving.valid, at),
-                  "opens": _signal(pipeline.at(Staged(leaving.opens, 0), at)),
-                  "index": _signal(pipeline.at(Staged(leaving.index, 0), at))}
-    return found
-
-
-def _signal(value: Signal | Const) -> Signal:
-    assert isinstance(value, Signal)
-    return value
+        at = CONSTANT_STAGE + finisher.enters["gathers"]
+        pins |= {"gathers": token(module, "array_gathers", leaving.valid, at), "opens": late(leaving.opens, at),
+                 "index": late(leaving.index, at)}
+    return pins
 
 
 def final_stage(enters: Mapping[str, int]) -> int:
     """The stage at which a filter's final words are needed."""
     return enters["bias"] if "bias" in enters else enters["step_0"]
-

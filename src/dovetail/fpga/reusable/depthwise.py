@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Pipeline, Staged
-from dovetail.fpga.reusable.array import Table, common_table, delayed, own_jobs
-from dovetail.fpga.reusable.descriptors import Entries, count_up, kept_entry, read_entries
+from dovetail.fpga.reusable.array import common_table, delayed, own_jobs
 from dovetail.fpga.reusable.image import tap_order
 from dovetail.fpga.reusable.numbers import BlockNumbers
+from dovetail.fpga.reusable.storage import Entries, Table, count_up, kept_entry, read_entries
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,

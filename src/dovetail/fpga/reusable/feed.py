@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.reusable.array import Table
-from dovetail.fpga.reusable.descriptors import chosen, count_up, read_entries
 from dovetail.fpga.reusable.outside import (
     ADDRESS_BITS,
     ArrivingWord,
@@ -18,11 +16,10 @@ from dovetail.fpga.reusable.outside import (
     request_transfers,
     stores_of,
 )
-from dovetail.fpga.reusable.storage import Beat
+from dovetail.fpga.reusable.storage import Beat, Table, chosen, count_up, is_equal, read_entries
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
-    Const,
     Expr,
     Signal,
     add,
@@ -116,7 +113,7 @@ def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal |
     entries = read_entries(module, "fill", _fill_table(program), finished)
     fields, opened = entries.fields, signal("fill_opened")
     rooms, filled, opens = _slots(module, fields["engine"], loads, dones, finished)
-    is_load = compare("==", fields["engine"], const(ROWS)) if stores_of(program) else ZERO
+    is_load = is_equal(fields["engine"], ROWS) if stores_of(program) else ZERO
     if is_load != ZERO:
         rooms.append(may_move(module, "fill", fields, now, all_of(opens, is_load)))
     may = chosen(module, "fill_engine", fields["engine"], rooms)
@@ -184,7 +181,7 @@ def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Ex
             weights.append(None)
             constants.append(None)
             continue
-        own = compare("==", engine, const(number)) if not isinstance(engine, Const) else ONE
+        own = is_equal(engine, number)
         bases = _bases(module, name, program, number, all_of(done, own))
         for base, part, kept in zip(bases, (negate(behind), behind), (weights, constants), strict=True):
             what = "weights" if kept is weights else "constants"
@@ -212,7 +209,7 @@ def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: 
             rooms.append(ZERO)
             filled.append(module.wire(f"{name}_filled", ZERO))
             continue
-        own = ONE if isinstance(engine, Const) else compare("==", engine, const(number))
+        own = is_equal(engine, number)
         room, full = signal(f"{name}_room", 0, slots), signal(f"{name}_full", 0, slots)
         module.drive(room, subtract(add(room, done), all_of(opens, own)), reset=slots)
         module.drive(full, subtract(add(full, all_of(finished, own)), load), reset=0)
@@ -292,18 +289,12 @@ def _widened(module: Module, taken: Signal, end: tuple[int, bool], config: Confi
     return module.wire("input_widened", pack(fields))
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The output buffer: whether it still leaves, where it is read; `finish` connects what was read."""
-
-    streaming: Signal
-    address: Signal
-    issues: Signal
-
-
 def leave_frames(module: Module, words: int, value_bits: int, config: Config, finished: Expr,
-                 read: Signal) -> tuple[Output, Module]:
-    """Send the words of the output buffer, once complete, in order, with so many bits of every value."""
+                 read: Signal) -> tuple[Signal, Signal, Module]:
+    """Send the words of the output buffer, once complete, in order, with so many bits of every value.
+
+    Returns whether it still leaves, where it is read, and the FIFO behind it.
+    """
     width = config.inputs * value_bits
     streaming, spare = signal("output_streaming"), signal("output_spare", 0, LEAVING_BEATS)
     issues = module.wire("output_issues", all_of(streaming, compare("!=", spare, ZERO)))
@@ -324,4 +315,4 @@ def leave_frames(module: Module, words: int, value_bits: int, config: Config, fi
         ("in_valid", arrived), ("in_data", held), ("out_valid", valid), ("out_ready", ready), ("out_data", data))))
     module.output("out_valid", valid)
     module.output("out_data", data)
-    return Output(streaming, at, issues), fifo
+    return streaming, at, fifo

@@ -10,8 +10,9 @@ from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.soft import soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.engines.twin import pair_of, taken_apart
-from dovetail.fpga.reusable.image import bound_bits, index_bits
-from dovetail.fpga.reusable.numbers import BIAS_BITS, MULTIPLIER_BITS, EngineNumbers
+from dovetail.fpga.reusable.image import bound_bits, index_bits, layer_fields
+from dovetail.fpga.reusable.numbers import BIAS_BITS, MULTIPLIER_BITS, BlockNumbers, EngineNumbers
+from dovetail.fpga.reusable.storage import WideMemory
 from dovetail.fpga.rtl.expressions import (
     Bits,
     Const,
@@ -162,6 +163,20 @@ def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tup
     y, enters = settled(pipeline, Staged(total, 0), numbers, lifts, add_shift, value_bits)
     m.output("y", low_bits(m, "y_bits", y.value, value_bits))
     return Finisher(m, y.stage, {"total": 0, **enters})
+
+
+def layer_pins(pipeline: Pipeline, numbers: BlockNumbers, name: str, finisher: Finisher, constants: WideMemory, start: int,
+               known: int) -> list[tuple[str, Signal]]:
+    """The layer's fields that a finisher asks for, each when it is needed; constants are there `known` stages behind sums."""
+    at, pins = start, list[tuple[str, Signal]]()
+    for key, _, count in layer_fields(numbers, numbers.layers[0]):
+        if key in finisher.enters:
+            now = Staged(constants.slice(pipeline.module, f"{name}_{key}_now", at, count), known)
+            late = pipeline.at(now, finisher.enters[key])
+            assert isinstance(late, Signal)
+            pins.append((key, late))
+        at += count
+    return pins
 
 
 def settled(pipeline: Pipeline, total: Staged, numbers: EngineNumbers, lifts: tuple[Sequence[int], Sequence[int]], add_shift: int,

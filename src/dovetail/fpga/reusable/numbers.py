@@ -141,8 +141,7 @@ def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
     layers = program.layers.layers
     raw = [raw_layer(graph, layer) for layer in layers]
     engine_of = {job.layer: job.engine for job in program.jobs}
-    adds = [addition(graph, layer) for layer in layers]
-    add_shift = max([1, *(shift for _, _, shift, _, _ in (a for a in adds if a is not None))]) if any(adds) else 0
+    adds, add_shift = additions(graph, layers)
     found: list[LayerNumbers | None] = [None] * len(layers)
     engines: list[EngineNumbers | None] = []
     for engine in (0, 1):
@@ -153,20 +152,22 @@ def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
         shift, drop, lift, scaled = scaled_layers([raw[n] for n in own], [layers[n].node for n in own])
         for n, (multipliers, bias, drops) in zip(own, scaled, strict=True):
             weights = raw[n].weights * (MEAN_WEIGHT if drops else 1)
-            found[n] = LayerNumbers(weights, bias, multipliers, raw[n].bounds, drops, raw[n].signed, lifted(adds[n], add_shift))
-        engines.append(engine_numbers([(found[n], raw[n].ends) for n in own], shift, drop, lift))
+            found[n] = LayerNumbers(weights, bias, multipliers, raw[n].bounds, drops, raw[n].signed, adds[n])
+        numbers = [x for n in own if (x := found[n]) is not None]
+        sums = [sum_range(x.weights, raw[n].ends) for n, x in zip(own, numbers, strict=True)]
+        engines.append(engine_numbers(numbers, sums, (shift, drop, lift)))
     return BlockNumbers(tuple(x for x in found if x is not None), (engines[0], engines[1]), add_shift)
 
 
 def raw_layer(graph: Graph, layer: ArrayLayer) -> Raw:
+    """A layer whose sum is rounded."""
     node = graph.node(layer.node)
     how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
     filters = layer.writes.channels
-    if node.op.product:
-        weights = graph.params(node)[0].array.astype(np.int64)
-        if not node.op.window:
-            weights = weights.reshape(filters, layer.reads.channels, *layer.window.kernel)
-        bias = graph.params(node)[1].array.astype(np.int64)
+    if node.op.layer:
+        params = graph.params(node)
+        weights = params[0].array.astype(np.int64).reshape(filters, layer.reads.channels // layer.groups, *layer.window.kernel)
+        bias = params[2 if node.op.coded else 1].array.astype(np.int64)
     else:  # the largest tap is no sum of products
         weights = np.full((filters, 1, *layer.window.kernel), int(not layer.largest), dtype=np.int64)
         bias = np.zeros(filters, dtype=np.int64)
@@ -226,47 +227,45 @@ def _mean(raw: Raw, shift: int, drop: int) -> tuple[int, int] | None:
     return None
 
 
-def addition(graph: Graph, layer: ArrayLayer) -> tuple[int, int, int, bool, tuple[int, int]] | None:
-    """Of an addition: exponents of its convolution's factor and of the other operand's, shift, whether that is signed, bounds."""
-    if layer.add is None:
-        return None
-    node, conv = graph.node(layer.add), graph.node(layer.node).output
-    how = requantizer(graph, node)
-    assert set(how.multipliers) == {1}
-    own = node.inputs.index(conv)
-    lifts = [how.factors[i][0].bit_length() - 1 for i in (own, 1 - own)]
-    other = stored_scheme(graph, node.inputs[1 - own])
-    return lifts[0], lifts[1], how.shifts[0], other.signed, integer_bounds(node.op.bounds, stored_scheme(graph, node.output))
+def additions(graph: Graph, layers: Sequence[ArrayLayer]) -> tuple[list[Added | None], int]:
+    """The residual addition of each layer, and the rounding's shift of all of them; 0 where there are none."""
+    known = {layer.add: requantizer(graph, graph.node(layer.add)) for layer in layers if layer.add is not None}
+    shift = max([1, *(how.shifts[0] for how in known.values())]) if known else 0
+    found: list[Added | None] = []
+    for layer in layers:
+        if layer.add is None:
+            found.append(None)
+            continue
+        node, how = graph.node(layer.add), known[layer.add]
+        assert set(how.multipliers) == {1}
+        own = node.inputs.index(graph.node(layer.node).output)
+        lifts = [how.factors[i][0].bit_length() - 1 + shift - how.shifts[0] for i in (own, 1 - own)]
+        other = stored_scheme(graph, node.inputs[1 - own])
+        found.append(Added(lifts[0], lifts[1], other.signed, integer_bounds(node.op.bounds, stored_scheme(graph, node.output))))
+    return found, shift
 
 
-def lifted(add: tuple[int, int, int, bool, tuple[int, int]] | None, shift: int) -> Added | None:
-    if add is None:
-        return None
-    own, other, down, signed, bounds = add
-    return Added(own + shift - down, other + shift - down, signed, bounds)
+def sum_range(weights: Ints, ends: tuple[int, int]) -> tuple[Ints, Ints]:
+    """Of every filter, the least and the largest sum of inputs between `ends`."""
+    flat = weights.reshape(len(weights), -1)
+    above, below = np.maximum(flat, 0).sum(axis=1), np.minimum(flat, 0).sum(axis=1)
+    low, high = above * ends[0] + below * ends[1], above * ends[1] + below * ends[0]
+    if flat.any():
+        return low, high
+    return low + LEAST, high + ends[1]  # the largest of taps, of which those in the padding are less than any value
 
 
-def engine_numbers(layers: Sequence[tuple[LayerNumbers | None, tuple[int, int]]], shift: int, drop: int,
-            lift: int) -> EngineNumbers:
-    """Ranges over all filters of an engine; filters that do not exist have zeros everywhere."""
-    sums, biases, biased, scaled = [0, 0], [0, 0], [0, 0], [0, 0]
+def engine_numbers(layers: Sequence[LayerNumbers], sums: Sequence[tuple[Ints, Ints]],
+                   shifts: tuple[int, int, int]) -> EngineNumbers:
+    """Ranges over all filters of an engine, whose sums have such ranges; filters that do not exist have zeros everywhere."""
+    biased = [(low + x.bias, high + x.bias) for x, (low, high) in zip(layers, sums, strict=True)]
+    scaled = [[v * m for v, m in zip(side.tolist(), x.multipliers, strict=True)]
+              for x, sides in zip(layers, biased, strict=True) for side in sides]
+    return EngineNumbers(*shifts, _widest([v for sides in sums for v in sides]), _widest([x.bias for x in layers]),
+                         max([1, *(m for x in layers for m in x.multipliers)]), _widest([v for sides in biased for v in sides]),
+                         _widest(scaled))
 
-    def widen(bounds: list[int], lo: int, hi: int) -> None:
-        bounds[:] = [min(bounds[0], lo), max(bounds[1], hi)]
 
-    largest = 1
-    for numbers, (x_lo, x_hi) in layers:
-        assert numbers is not None
-        flat = numbers.weights.reshape(len(numbers.weights), -1)
-        above, below = np.maximum(flat, 0).sum(axis=1), np.minimum(flat, 0).sum(axis=1)
-        low, high = above * x_lo + below * x_hi, above * x_hi + below * x_lo
-        if not flat.any():  # the largest of taps, of which those in the padding are less than any value
-            low, high = low + LEAST, high + x_hi
-        widen(sums, int(low.min()), int(high.max()))
-        widen(biases, int(numbers.bias.min()), int(numbers.bias.max()))
-        widen(biased, int((low + numbers.bias).min()), int((high + numbers.bias).max()))
-        largest = max(largest, *numbers.multipliers)
-        for lo, hi, m in zip((low + numbers.bias).tolist(), (high + numbers.bias).tolist(), numbers.multipliers, strict=True):
-            widen(scaled, lo * m, hi * m)
-    return EngineNumbers(shift, drop, lift, (sums[0], sums[1]), (biases[0], biases[1]), largest, (biased[0], biased[1]),
-                         (scaled[0], scaled[1]))
+def _widest(values: Sequence[Ints | list[int]]) -> tuple[int, int]:
+    """The range of all values, and of zero."""
+    return min(0, *(int(min(v)) for v in values)), max(0, *(int(max(v)) for v in values))

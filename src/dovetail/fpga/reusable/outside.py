@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.reusable.descriptors import count_up, read_entries
+from dovetail.fpga.reusable.storage import count_up, is_equal, read_entries
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -185,15 +185,9 @@ def place_rows(module: Module, program: ArrayProgram, fields: Mapping[str, Expr]
     at = signal("load_at", 0, (1 << max(2, depth.bit_length())) - 1)
     module.drive(at, select(opens, fields["base"], add(at, ONE)), any_of(opens, writes))
     banks = [b for b in (LOADED, ADDED) if program.depths[b]]
-    when = {b: module.register(f"load_writes_{b}", all_of(writes, _is(fields["bank"], b)), reset=0) for b in banks}
+    when = {b: module.register(f"load_writes_{b}", all_of(writes, is_equal(fields["bank"], b)), reset=0) for b in banks}
     return (ArrivingWord(when, module.register("load_address", at), module.register("load_value", word)), takes,
             module.wire("load_ends", all_of(writes, row_word_last, row_last)))
-
-
-def _is(value: Expr, wanted: int) -> Expr:
-    if isinstance(value, Const):
-        return ONE if value.lo == wanted else ZERO
-    return compare("==", value, const(wanted))
 
 
 def leave_rows(module: Module, program: ArrayProgram, now: Progress, read: Signal) -> tuple[Signal, tuple[Module, Module]]:

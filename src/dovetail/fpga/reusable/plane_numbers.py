@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.errors import UnsupportedError
-from dovetail.fpga.engines.arithmetic import lowest_terms
 from dovetail.fpga.reusable.image import NEVER
 from dovetail.fpga.reusable.numbers import (
     BlockNumbers,
@@ -22,46 +21,44 @@ from dovetail.fpga.reusable.numbers import (
     Ints,
     LayerNumbers,
     PlaneForm,
-    Raw,
-    addition,
+    additions,
     engine_numbers,
-    lifted,
     raw_layer,
     scaled_layers,
+    sum_range,
 )
 from dovetail.hardware.arrays.jobs import ARRAY, FACTOR_BYTES, ArrayProgram
 from dovetail.hardware.arrays.layers import ArrayLayer, Config
 from dovetail.ir import Coded, Graph
-from dovetail.numerics.fixed import integer_bounds
-from dovetail.numerics.requantize import requantizer, stored_scheme
+from dovetail.numerics.requantize import stored_scheme
 
 
 def counted_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
     """The integers of a quantized graph's block on an array that counts bits; UnsupportedError where they do not fit."""
     layers, config = program.layers.layers, program.config
     engine_of = {job.layer: job.engine for job in program.jobs}
-    adds = [addition(graph, layer) for layer in layers]
-    add_shift = max([1, *(a[2] for a in adds if a is not None)]) if any(adds) else 0
+    adds, add_shift = additions(graph, layers)
     forms = {n: plane_form(graph, layer, config) for n, layer in enumerate(layers) if engine_of[n] == ARRAY}
     rounded = [n for n, form in forms.items() if form.steps is None]
-    raws = {n: _rounded_layer(graph, layers[n]) for n in rounded}
     filtered = [n for n in range(len(layers)) if n not in forms]
-    raws |= {n: raw_layer(graph, layers[n]) for n in filtered}
+    raws = {n: raw_layer(graph, layers[n]) for n in (*rounded, *filtered)}
     found: dict[int, LayerNumbers] = {}
-    shifts = {}
-    for key, own in (("rounded", rounded), ("filtered", filtered)):
-        if own:
-            *shift, scaled = scaled_layers([raws[n] for n in own], [layers[n].node for n in own])
-            shifts[key] = shift
-            for n, (multipliers, bias, drops) in zip(own, scaled, strict=True):
-                found[n] = LayerNumbers(raws[n].weights, bias, multipliers, raws[n].bounds, drops, raws[n].signed,
-                                        lifted(adds[n], add_shift), forms.get(n))
+    engines: list[EngineNumbers | None] = []
+    for own in (rounded, filtered):
+        if not own:
+            engines.append(None)
+            continue
+        shift, drop, lift, scaled = scaled_layers([raws[n] for n in own], [layers[n].node for n in own])
+        for n, (multipliers, bias, drops) in zip(own, scaled, strict=True):
+            found[n] = LayerNumbers(raws[n].weights, bias, multipliers, raws[n].bounds, drops, raws[n].signed, adds[n],
+                                    forms.get(n))
+        sums = [(-forms[n].reach(), forms[n].reach()) if n in forms else sum_range(raws[n].weights, raws[n].ends) for n in own]
+        engines.append(engine_numbers([found[n] for n in own], sums, (shift, drop, lift)))
+    rounding, depthwise = engines
     for n, form in forms.items():
         if form.steps is not None:
             none = np.zeros(0, dtype=np.int64)
             found[n] = LayerNumbers(form.weights, none, (), (0, form.steps.shape[1]), False, False, None, form)
-    rounding = _rounding([found[n] for n in rounded], shifts["rounded"]) if rounded else None
-    depthwise = engine_numbers([(found[n], raws[n].ends) for n in filtered], *shifts["filtered"]) if filtered else None
     return BlockNumbers(tuple(found[n] for n in range(len(layers))), (None, depthwise), add_shift, config.value_bits,
                         _counts(program, list(forms.values()), rounding), (_end(graph, program.layers.entry),
                                                                            _end(graph, program.layers.exit)))
@@ -107,37 +104,6 @@ def _powers(bits: int, signed: bool) -> Ints:
     if signed:
         found[-1] = -found[-1]
     return found
-
-
-def _rounded_layer(graph: Graph, layer: ArrayLayer) -> Raw:
-    """Bias and scales of a layer whose sum is rounded."""
-    node = graph.node(layer.node)
-    how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
-    filters, place = layer.writes.channels, 2 if node.op.coded else 1
-    bias = np.zeros(filters, dtype=np.int64)
-    if node.op.layer:
-        bias = graph.params(node)[place].array.astype(np.int64)
-    divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
-    ratios = tuple(lowest_terms((m, divisor, s)) for m, s in how.per_channel(filters))
-    bounds = integer_bounds(node.op.bounds, target)
-    return Raw(np.zeros((filters, 1, 1, 1), dtype=np.int64), bias, ratios, bounds, (min(source.lo, 0), source.hi), source.signed)
-
-
-def _rounding(layers: Sequence[LayerNumbers], shifts: Sequence[int]) -> EngineNumbers:
-    """Ranges of the sums that are rounded."""
-    biases, biased, scaled, largest = [0, 0], [0, 0], [0, 0], 1
-    for layer in layers:
-        assert layer.planes is not None
-        reach = layer.planes.reach()
-        least, most = (layer.bias - reach).tolist(), (layer.bias + reach).tolist()
-        biases = [min(biases[0], int(layer.bias.min())), max(biases[1], int(layer.bias.max()))]
-        biased = [min(biased[0], *least), max(biased[1], *most)]
-        scaled = [min(scaled[0], *(v * m for v, m in zip(least, layer.multipliers, strict=True))),
-                  max(scaled[1], *(v * m for v, m in zip(most, layer.multipliers, strict=True)))]
-        largest = max(largest, *layer.multipliers)
-    shift, drop, lift = shifts
-    return EngineNumbers(shift, drop, lift, (0, 0), (biases[0], biases[1]), largest, (biased[0], biased[1]),
-                         (scaled[0], scaled[1]))
 
 
 def _counts(program: ArrayProgram, forms: Sequence[PlaneForm], rounding: EngineNumbers | None) -> CountNumbers:

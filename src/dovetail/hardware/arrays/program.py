@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,8 +10,10 @@ from dovetail.errors import UnsupportedError
 from dovetail.hardware.arrays.hazards import Jobs, Stored
 from dovetail.hardware.arrays.jobs import (
     ADDED,
+    ARRAY_SLOTS,
     BANKS,
     BURST_BEATS,
+    DEPTHWISE_SLOTS,
     EXPANDED,
     FILTERED,
     INPUT,
@@ -20,13 +23,16 @@ from dovetail.hardware.arrays.jobs import (
     RING_BLOCKS,
     STORED,
     ArrayProgram,
+    ArrayTransfer,
     Outside,
     TransferKind,
     bank_widths,
 )
 from dovetail.hardware.arrays.layers import ArrayLayers, Config
-from dovetail.hardware.arrays.order import in_order
 from dovetail.hardware.arrays.stripes import SLOTS, Stripe, outside_maps, row_words, stripes_of
+
+LATE_CLOCKS = 30
+"""About as many clocks pass from a job's last work to its last word."""
 
 
 def program_of(layers: ArrayLayers, config: Config) -> ArrayProgram:
@@ -36,25 +42,19 @@ def program_of(layers: ArrayLayers, config: Config) -> ArrayProgram:
         if layer.largest and not layer.filtered(config):
             raise UnsupportedError(f"node {layer.node}: the largest of {layer.window}; windows of the depthwise array have at "
                                    f"most {config.kernel} rows and columns, enlarge them or leave the node out of the block")
-    groups = rounds_of(layers, config)
-    outside = outside_maps(layers, config, groups, 0)
-    rounds = [stripes_of(layers, config, group, outside) for group in groups]
-    stored, depths = _allocate(layers, config, groups, rounds, outside)
-    slots = _slots(layers, config, rounds, outside)
+    groups, outside, rounds = _rounds(layers, config)
+    stored, depths, slots = _allocate(layers, config, groups, outside, rounds)
     maker = Jobs(config, layers, stored, outside, slots)
     for group, stripes in zip(groups, rounds, strict=True):
         for stripe in stripes:
             maker.add(group, stripe)
-    jobs = tuple(maker.finished())
-    for bank, size in slots.items():
-        depths[bank] = SLOTS * size
-    program = ArrayProgram(config, layers, jobs, tuple(depths))
+    program = ArrayProgram(config, layers, tuple(maker.finished()), tuple(depths))
     if all(len(stripes) == 1 for stripes in rounds):
         return program
     first = -(-maker.image_beats // BURST_BEATS) * BURST_BEATS
     found = {tensor: replace(where, address=where.address + first) for tensor, where in outside.items()}
     made = [t if t.kind is TransferKind.WEIGHTS else t._replace(address=t.address + first) for t in maker.made]
-    return replace(program, transfers=in_order(program, made), outside=found)
+    return replace(program, transfers=_in_order(program, made), outside=found)
 
 
 def _check_values(layers: ArrayLayers, config: Config) -> None:
@@ -68,24 +68,24 @@ def _check_values(layers: ArrayLayers, config: Config) -> None:
 def bank_sizes(layers: ArrayLayers, config: Config) -> list[tuple[int, int]]:
     """Words and width of every memory of maps; raises UnsupportedError as `program_of` does."""
     _check_values(layers, config)
-    groups = rounds_of(layers, config)
-    outside = outside_maps(layers, config, groups, 0)
-    rounds = [stripes_of(layers, config, group, outside) for group in groups]
-    _, depths = _allocate(layers, config, groups, rounds, outside)
-    for bank, size in _slots(layers, config, rounds, outside).items():
-        depths[bank] = SLOTS * size
+    _, depths, _ = _allocate(layers, config, *_rounds(layers, config))
     return list(zip(depths, bank_widths(layers, config), strict=True))
 
 
 def divides(layers: ArrayLayers, config: Config) -> bool:
     """Whether `Config.map_bytes` makes any layer work on stripes; else it changes nothing."""
+    return any(len(stripes) > 1 for stripes in _rounds(layers, config)[2])
+
+
+def _rounds(layers: ArrayLayers, config: Config) -> tuple[list[tuple[int, ...]], dict[str, Outside], list[tuple[Stripe, ...]]]:
+    """Layers that overlap, the maps in external memory, and the stripes of every round."""
     groups = rounds_of(layers, config)
-    outside = outside_maps(layers, config, groups, 0)
-    return any(len(stripes_of(layers, config, group, outside)) > 1 for group in groups)
+    outside = outside_maps(layers, config, groups)
+    return groups, outside, [stripes_of(layers, config, group, outside) for group in groups]
 
 
-def _slots(layers: ArrayLayers, config: Config, rounds: Sequence[Sequence[Stripe]], outside: Mapping[str, Outside]) -> dict[int,
-                                                                                                                            int]:
+def _slots(layers: ArrayLayers, config: Config, rounds: Sequence[Sequence[Stripe]],
+           outside: Mapping[str, Outside]) -> dict[int, int]:
     """Words of the largest stripe that passes through each bank of stripes."""
     found = {LOADED: 0, ADDED: 0, STORED: 0}
     for stripe in (s for stripes in rounds for s in stripes):
@@ -117,8 +117,9 @@ def _overlaps(layers: ArrayLayers, number: int, config: Config) -> bool:
             and first.target != layers.exit)
 
 
-def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], rounds: Sequence[Sequence[Stripe]],
-              outside: Mapping[str, Outside]) -> tuple[dict[str, Stored], list[int]]:
+def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], outside: Mapping[str, Outside],
+              rounds: Sequence[Sequence[Stripe]]) -> tuple[dict[str, Stored], list[int], dict[int, int]]:
+    """Where maps lie, the words of every bank, and those of a stripe in the banks that stripes pass through."""
     banks = _banks(layers, config, outside)
     ring = {s[0].parts[0].target: max(x.parts[0].writes.pixels for x in s) for s in rounds if len(s[0].parts) == 2}
     when = {number: at for at, group in enumerate(groups) for number in group}
@@ -145,7 +146,10 @@ def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, .
         stored[tensor] = Stored(bank, base, size, words, ring.get(tensor, shape.pixels), tensor in ring)
         depths[bank] = max(depths[bank], base + size)
     depths[INPUT] *= config.input_buffers
-    return stored, depths
+    slots = _slots(layers, config, rounds, outside)
+    for bank, size in slots.items():
+        depths[bank] = SLOTS * size
+    return stored, depths, slots
 
 
 def _banks(layers: ArrayLayers, config: Config, outside: Mapping[str, Outside]) -> dict[str, int]:
@@ -175,3 +179,65 @@ def _banks(layers: ArrayLayers, config: Config, outside: Mapping[str, Outside]) 
     return banks
 
 
+class _Times:
+    """When jobs, loads and bursts happened so far, at the latest: of the first n of each."""
+
+    def __init__(self) -> None:
+        self.jobs: tuple[list[float], list[float]] = ([0.0], [0.0])
+        self.loads, self.stores, self.bursts = [0.0], [0.0], [0]
+
+    def after(self, needs: tuple[int, int], loads: int, bursts: int) -> float:
+        """When as many jobs of each engine, loads and bursts have happened."""
+        return max(self.jobs[0][needs[0]], self.jobs[1][needs[1]], self.loads[loads],
+                   self.stores[bisect_left(self.bursts, bursts)])
+
+    def moved(self, transfer: ArrayTransfer, at: float) -> None:
+        """A transfer of rows happened."""
+        times = self.loads if transfer.kind is TransferKind.LOAD else self.stores
+        times.append(max(times[-1], at))
+        if transfer.kind is TransferKind.STORE:
+            self.bursts.append(self.bursts[-1] + transfer.bursts)
+
+
+def _in_order(program: ArrayProgram, made: Sequence[ArrayTransfer]) -> tuple[ArrayTransfer, ...]:
+    """Transfers, which wait only for earlier ones, in the order in which they are to pass the memory port.
+
+    It is fixed when the program is made, so that the hardware needs no arbiter and a model can say when everything happens.
+    Transfers follow each other as they would become possible if the memory took no time, rows of a stripe spread over the time
+    that is left for them: weights and rows share the port. Everything comes behind what it waits for, so nothing waits for ever.
+    """
+    ready, opened = _ideal(program, made)
+    keys, times = list[float](), _Times()
+    for transfer, at in zip(made, ready, strict=True):
+        if transfer.kind is TransferKind.WEIGHTS:
+            job = program.jobs[transfer.job]
+            own = times.jobs[job.engine]
+            key = max(at, own[-1], times.after(job.needs, job.loads, job.stores))
+            own.append(key)
+        else:
+            left = abs(opened[transfer.stripe] - at)  # until the stripe begins, or as long as it took
+            key = max(at + left * transfer.share, times.after(transfer.needs, 0, transfer.stored))
+            times.moved(transfer, key)
+            key = (times.loads if transfer.kind is TransferKind.LOAD else times.stores)[-1]
+        keys.append(key)
+    return tuple(made[n] for n in sorted(range(len(made)), key=lambda n: (keys[n], n)))
+
+
+def _ideal(program: ArrayProgram, made: Sequence[ArrayTransfer]) -> tuple[list[float], dict[int, float]]:
+    """When every transfer could happen and every stripe begins if the memory took no time."""
+    free, times = [0.0, 0.0], _Times()
+    ready, opened = list[float](), dict[int, float]()
+    slots = (ARRAY_SLOTS, DEPTHWISE_SLOTS)
+    for transfer in made:
+        if transfer.kind is not TransferKind.WEIGHTS:
+            ready.append(times.after(transfer.needs, 0, transfer.stored))
+            times.moved(transfer, ready[-1])
+            continue
+        job = program.jobs[transfer.job]
+        own, engine = times.jobs[job.engine], job.engine
+        ready.append(own[max(0, len(own) - slots[engine])])
+        at = max(free[engine], times.after(job.needs, job.loads, job.stores))
+        opened.setdefault(transfer.stripe, at)
+        free[engine] = at + job.clocks
+        own.append(free[engine] + job.tail + LATE_CLOCKS)
+    return ready, opened

@@ -51,9 +51,10 @@ def row_beats(config: Config, shape: Map) -> int:
     return -(-row_words(config, shape) // words_per_beat(config)) * beats_per_word(config)
 
 
-def outside_maps(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], first_beat: int) -> dict[str, Outside]:
-    """The maps that lie in external memory, from a beat on."""
+def outside_maps(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]]) -> dict[str, Outside]:
+    """The maps that lie in external memory, one behind the other."""
     found: dict[str, Outside] = {}
+    beats = 0
     inside = {layers.entry, layers.exit, *(layers.layers[g[0]].target for g in groups if len(g) == 2)}
     for layer in layers.layers:
         tensor = layer.target
@@ -61,8 +62,8 @@ def outside_maps(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int
             continue
         users = [g for g in groups if any(tensor in (x.source, x.residual, x.target) for x in (layers.layers[n] for n in g))]
         if all(_divisible(layers.layers[n]) for g in users for n in g):
-            found[tensor] = Outside(first_beat, row_beats(config, layer.writes))
-            first_beat += row_beats(config, layer.writes) * layer.writes.height
+            found[tensor] = Outside(beats, row_beats(config, layer.writes))
+            beats += row_beats(config, layer.writes) * layer.writes.height
     return found
 
 
