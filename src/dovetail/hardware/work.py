@@ -6,7 +6,7 @@ Closed forms over arrays of [start, stop) units of one axis; they agree with `Op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import prod
 from typing import Any
 
@@ -70,8 +70,7 @@ class ShareWork:
         return ShareWork(**{f: getattr(self, f)[start:stop] for f in FIELDS})
 
 
-FIELDS = ("rows_in", "columns_in", "rows_out", "columns_out", "channels", "read_channels", "filters", "kernel", "inputs", "macs",
-          "weights", "plain", "reads_beside")
+FIELDS = tuple(f.name for f in fields(ShareWork))
 
 
 def joined(graph: Graph, questions: Sequence[Question]) -> ShareWork:
@@ -88,21 +87,6 @@ def joined(graph: Graph, questions: Sequence[Question]) -> ShareWork:
                 found[f][at:at + len(starts)] = values
             at += len(starts)
     return ShareWork(**found)  # numbers that hold for all shares are arrays here
-
-
-def channels_of(graph: Graph, question: Question) -> tuple[Floats, Floats]:
-    """Channels that each share of a node reads, and writes."""
-    node, segments = question
-    whole, at = _whole(graph, node), 0
-    read, written = np.empty((2, shares_in(segments)))
-    read[:], written[:] = whole.read_channels, whole.filters
-    for axis, starts, stops in segments:
-        here = slice(at, at + len(starts))
-        every = (axis is None or axis is Axis.ROWS) and not node.op.broadcasts
-        changed = {} if every else _changed(graph, node, whole, axis, starts, stops)
-        read[here], written[here] = changed.get("read_channels", read[here]), changed.get("filters", written[here])
-        at = here.stop
-    return read, written
 
 
 def whole_units() -> tuple[Ints, Ints]:

@@ -70,7 +70,7 @@ def master_pins(port: MemoryPort, bus_bits: int) -> list[tuple[str, int, bool]]:
 
 
 class Master:
-    """The master's module while it is being made."""
+    """The module of a memory port's master while it is being made; `bus_bits` is one of `possible_bits`."""
 
     def __init__(self, name: str, port: MemoryPort, bus_bits: int) -> None:
         assert bus_bits in possible_bits(port)
@@ -221,8 +221,3 @@ class Master:
         failing = [fails for fails, _ in self.faults]
         count: Expr = failing[0] if len(failing) == 1 else add(*failing)
         output32(m, "faults", event_counter(m, "fault_count", count, self.clear))
-
-
-def memory_master(name: str, port: MemoryPort, bus_bits: int) -> list[Module]:
-    """The modules of a memory port's master, its own first; `bus_bits` is one of `possible_bits`."""
-    return Master(name, port, bus_bits).build()

@@ -21,15 +21,15 @@ from dovetail.fpga.toolchain.verilate import HANDLE, BuildTarget, build_target, 
 LIBRARY = "model.so"
 BURST_CYCLES = 200_000
 """Cycles of one call at most, so that Ctrl-C is heard."""
-REACHED, OUT_OF_CYCLES, UNSTABLE, VIOLATION = 0, 1, 2, 3
+REACHED, UNSTABLE, VIOLATION = 0, 2, 3
+"""What a run of the clock ended with; 1 where its cycles were over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """What an output sent: whole bus words, how many bytes of the last one count, and whether a soft reset cut it short."""
+    """What an output sent: whole bus words, and whether a soft reset cut it short."""
 
     words: Octets
-    last_bytes: int
     aborted: bool
 
 
@@ -195,7 +195,7 @@ class ShellModel:
             return None
         words = np.empty(count * self.shell.bus_bytes, dtype=np.uint8)
         ask(self._handle, port, words.ctypes.data, count, ctypes.byref(kept), ctypes.byref(aborted))
-        return Packet(words, kept.value, bool(aborted.value))
+        return Packet(words, bool(aborted.value))
 
     def place(self, base: int, size: int) -> None:
         """Let memory begin at an address and have so many bytes, of no particular content."""

@@ -17,7 +17,7 @@ from dovetail.document import IDENTIFIER, INCOMPLETE, PLAIN_FILE, OneOf, Text, W
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
-from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, master_pins, memory_master, possible_bits
+from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, Master, master_pins, possible_bits
 from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
@@ -223,7 +223,7 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
         control += _place(top, made[0], port, f"out{number}", False, facts.bus_bits, reports, core)
         modules += made
     if design.memory is not None:
-        made = memory_master(f"{name}_memory", design.memory, memory_bits)
+        made = Master(f"{name}_memory", design.memory, memory_bits).build()
         control += _place_master(top, made[0], design.memory, memory_bits, core)
         modules += made
     modules.append(control_module(f"{name}_control", facts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,8 +10,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.links.carriage import Carriage, carried
 from dovetail.fpga.links.cells import MOST_CIRCUITS, OVERHEAD_BITS, CellFormat
-from dovetail.fpga.links.flatten import is_flattened
-from dovetail.fpga.links.joint import Area
+from dovetail.fpga.links.joint import Area, is_flattened
 from dovetail.fpga.links.slots import Circuit
 from dovetail.fpga.links.wiring import InputReading, Key, form_of
 from dovetail.ir import Region
@@ -60,16 +60,13 @@ class Layout:
         self.name, self.segments, self.designs, self.platform = name, segments, designs, platform
         self.cables = [c for c in platform.links if all(platform.device(e).kind is Kind.FPGA for e in c.ends)]
         self.cell = cell_of(self.cables, platform)
-        self.sites: dict[str, Site] = {}
+        self.sites = defaultdict[str, Site](Site)
         self.hosts: dict[tuple[str, str, Region], int] = {}
         self.laid: dict[tuple[str, Key, str], tuple[Key, Carriage]] = {}
         self.circuits: list[str] = []
         self.seldom: set[tuple[str, str, int]] = set()
         """Circuits that carry weights: link, board they leave, number."""
         self.ways: list[Circuit] = []
-
-    def site(self, device: str) -> Site:
-        return self.sites.setdefault(device, Site())
 
     def laid_to(self, source: Source, device: str, what: str) -> tuple[Key, Carriage]:
         """The key of a stream on a board, and how it arrives there; lays a circuit where it is not there yet."""
@@ -84,8 +81,8 @@ class Layout:
             if self.platform.device(there).kind is not Kind.FPGA:
                 raise UnsupportedError(f"{self.name}: {what} would cross {there} on its way from {source.device} to {device}; "
                                        "link the FPGAs to each other")
-            sent = self.site(at).outgoing.setdefault(cable.name, [])
-            come = self.site(there).incoming.setdefault(cable.name, [])
+            sent = self.sites[at].outgoing.setdefault(cable.name, [])
+            come = self.sites[there].incoming.setdefault(cable.name, [])
             if source.port.loads:
                 self.seldom.add((cable.name, at, len(sent)))
             sent.append((key, cells))
@@ -113,7 +110,7 @@ class Layout:
     def host_input(self, binding: Binding, port: StreamPort, device: str) -> Source:
         """The host's stream of a region, which all who read the same share."""
         entry = entry_of(self.platform, device)
-        known, site = self.hosts, self.site(entry)
+        known, site = self.hosts, self.sites[entry]
         asked = (entry, binding.tensor, binding.region)
         if asked not in known:
             known[asked] = len(site.inputs)
@@ -137,14 +134,14 @@ class Layout:
             raise UnsupportedError(f"{self.name}: {binding.tensor} leaves {left} and is read by {segment.name} as "
                                    f"{_geometry(port)}; put the reshape where it is read")
         wanted = None if alone else self.area(binding.region, port, binding.tensor)
-        self.site(segment.device).readings.append((segment.name, index, port, wanted, tuple(parts)))
+        self.sites[segment.device].readings.append((segment.name, index, port, wanted, tuple(parts)))
 
     def load(self, segment: Segment, index: int, port: StreamPort) -> None:
         """Lay the way of the weights that an input of a segment takes; the host has them."""
         region = ((0, 1), (0, port.channels), (0, port.height), (0, port.width))
         source = self.host_input(Binding(port.name, port.tensor, region), port, segment.device)
         reading = InputReading(*self.laid_to(source, segment.device, port.tensor), None, False)
-        self.site(segment.device).readings.append((segment.name, index, port, None, (reading,)))
+        self.sites[segment.device].readings.append((segment.name, index, port, None, (reading,)))
 
     def lay(self, program: Program) -> None:
         """Everything that these segments read, and what others want of them."""
@@ -174,7 +171,7 @@ class Layout:
                 port, entry = self.designs[segment.name].outputs[index], entry_of(self.platform, segment.device)
                 source = Source(segment.device, ("core", segment.name, index), port, write.region)
                 key, arrives = self.laid_to(source, entry, write.tensor)
-                site = self.site(entry)
+                site = self.sites[entry]
                 made = StreamPort(f"out{len(site.outputs)}", port.tensor, port.channels, port.bits, port.signed, port.height,
                                   port.width)
                 site.outputs.append((made, InputReading(key, arrives, None, False), write))

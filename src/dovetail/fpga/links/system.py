@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, gcd
 
 from dovetail.errors import UnsupportedError
@@ -218,7 +218,7 @@ def _plan(layout: Layout, device: str, identity: int, slots: SlotSchedule | None
         return ("rx", numbers[str(key[1])], key[2]) if key[0] == "rx" else key
 
     def own(reading: InputReading) -> InputReading:
-        return InputReading(numbered(reading.source), reading.arrives, reading.area, reading.waits)
+        return replace(reading, source=numbered(reading.source))
 
     ends = []
     depth = depth_of(layout.cables, layout.platform)
@@ -251,7 +251,7 @@ def _slotted(layout: Layout, slots: SlotSchedule, end: LinkEnd, device: str, the
         numbers = {n: k for k, n in enumerate(crossing)}
         free = (None,) * slots.slots
         owners.append(tuple(len(crossing) if owner is None else numbers[owner] for owner in slots.owners.get(hop, free)))
-    return LinkEnd(end.name, end.incoming, end.outgoing, owners[1], (depths[0], depths[1]), owners[0])
+    return replace(end, slots=owners[1], depths=(depths[0], depths[1]), arriving=owners[0])
 
 
 def depth_of(cables: Sequence[Cable], platform: Platform) -> int:

@@ -11,10 +11,18 @@ from dovetail.fpga.reusable.counting import CONSTANT_STAGE, OPERAND_STAGE, WORD_
 from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
 from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
 from dovetail.fpga.reusable.image import layer_fields, lift_options
-from dovetail.fpga.reusable.lanes import ACTIVATION_BITS, Finisher, finisher_module, layer_pins
+from dovetail.fpga.reusable.lanes import (
+    ACTIVATION_BITS,
+    Finisher,
+    Operands,
+    PlacedSums,
+    finisher_module,
+    layer_pins,
+    place_apart,
+    place_together,
+)
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
-from dovetail.fpga.reusable.placing import Operands, PlacedSums, place_apart, place_together
 from dovetail.fpga.reusable.storage import Access, Entries, Table, WideMemory, bank, chosen, filled_memory, is_equal, walk
 from dovetail.fpga.rtl.expressions import (
     ONE,

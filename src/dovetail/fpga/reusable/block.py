@@ -10,7 +10,6 @@ from dovetail.fpga.design import Design, MemoryPort, StreamPort
 from dovetail.fpga.reusable.assembly import Assembly
 from dovetail.fpga.reusable.image import Octets, image_text, weight_image
 from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
-from dovetail.fpga.reusable.plane_numbers import counted_numbers
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import images, print_module
 from dovetail.hardware.arrays.jobs import ArrayProgram
@@ -37,7 +36,7 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str) -
     order. Weights, and maps in external memory, pass a port of their own (`MemoryPort`).
     """
     program = program_of(layers_of(graph, nodes, config.counts), config)
-    numbers = counted_numbers(graph, program) if config.counts else block_numbers(graph, program)
+    numbers = block_numbers(graph, program)
     image = weight_image(program, numbers)
     modules = Assembly(name, program, numbers).build()
     files = {f"{m.name}.v": print_module(m) for m in modules}

@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.fpga.reusable.numbers import BlockNumbers, Ints, LayerNumbers, PlaneForm
+from dovetail.fpga.reusable.numbers import NEVER, BlockNumbers, Ints, LayerNumbers, PlaneForm
 from dovetail.hardware.arrays.jobs import (
     ARRAY,
     CONSTANT_BYTES,
@@ -37,8 +37,6 @@ from dovetail.hardware.arrays.jobs import (
 from dovetail.hardware.arrays.layers import ArrayLayer
 
 Octets = NDArray[np.uint8]
-NEVER = (1 << 31) - 1
-"""A threshold that no sum reaches."""
 
 
 def tap_order(kernel: int) -> list[tuple[int, int]]:

@@ -4,6 +4,11 @@ A filter's sum becomes its output by one multiplication and one rounding: clamp(
 shift is one for all filters of an engine; between power-of-two scales multipliers are powers of two. Averages over counts that
 are no power of two are sums of 64 times the pixels, times a reciprocal, of whose product `drop` bits are cut off: the cut makes
 ties look like ties, and what multiplier and bias do so is checked for every sum there can be.
+
+Where the array counts bits, every layer is a sum over planes of bits of its weights and of its input. Weights of codes are ±1
+per bit, plain ones 0 or 1 with the powers of two of two's complement; inputs are 0 or 1 per bit, of the pattern that a code
+stands for or of the number itself. What a pair of planes counts is multiplied with the filter's factor for that pair: a product
+of bases, a power of two, or one times the other. So codes, bytes and residual sums are the same work, some of it more often.
 """
 
 from __future__ import annotations
@@ -16,9 +21,9 @@ from numpy.typing import NDArray
 
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.arithmetic import lowest_terms
-from dovetail.hardware.arrays.jobs import ArrayProgram
-from dovetail.hardware.arrays.layers import ArrayLayer
-from dovetail.ir import Graph
+from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, FACTOR_BYTES, ArrayProgram
+from dovetail.hardware.arrays.layers import ArrayLayer, Config
+from dovetail.ir import Coded, Graph
 from dovetail.numerics.fixed import divide_half_even, integer_bounds
 from dovetail.numerics.requantize import requantizer, stored_scheme
 
@@ -31,6 +36,8 @@ MOST_DROP = 40
 LEAST = -256
 """What taps in the padding count where the largest is taken."""
 MEAN_BIASES = (0, 1, 2, 4, 8)
+NEVER = (1 << 31) - 1
+"""A threshold that no sum reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +124,10 @@ class BlockNumbers:
     engines: tuple[EngineNumbers | None, EngineNumbers | None]
     add_shift: int
     """The rounding's shift of additions; 0 where there are none."""
-    value_bits: int = 8
-    counts: CountNumbers | None = None
+    value_bits: int
+    counts: CountNumbers | None
     """Of the array, where it counts bits."""
-    ends: tuple[tuple[int, bool], tuple[int, bool]] = ((8, False), (8, False))
+    ends: tuple[tuple[int, bool], tuple[int, bool]]
     """Bits of the values that enter and leave, and whether they are signed."""
 
 
@@ -137,26 +144,35 @@ class Raw:
 
 
 def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
-    """The integers of a quantized graph's block; raises UnsupportedError where scales lie too far apart."""
-    layers = program.layers.layers
-    raw = [raw_layer(graph, layer) for layer in layers]
+    """The integers of a quantized graph's block; raises UnsupportedError where scales lie too far apart or do not fit."""
+    layers, config = program.layers.layers, program.config
     engine_of = {job.layer: job.engine for job in program.jobs}
     adds, add_shift = additions(graph, layers)
-    found: list[LayerNumbers | None] = [None] * len(layers)
+    forms = {n: plane_form(graph, layer, config) for n, layer in enumerate(layers) if config.counts and engine_of[n] == ARRAY}
+    found: dict[int, LayerNumbers] = {}
+    for n, form in forms.items():
+        if form.steps is not None:
+            none = np.zeros(0, dtype=np.int64)
+            found[n] = LayerNumbers(form.weights, none, (), (0, form.steps.shape[1]), False, False, None, form)
     engines: list[EngineNumbers | None] = []
-    for engine in (0, 1):
-        own = [n for n in range(len(layers)) if engine_of[n] == engine]
+    for engine in (ARRAY, DEPTHWISE):
+        own = [n for n in range(len(layers)) if engine_of[n] == engine and n not in found]
         if not own:
             engines.append(None)
             continue
-        shift, drop, lift, scaled = scaled_layers([raw[n] for n in own], [layers[n].node for n in own])
-        for n, (multipliers, bias, drops) in zip(own, scaled, strict=True):
-            weights = raw[n].weights * (MEAN_WEIGHT if drops else 1)
-            found[n] = LayerNumbers(weights, bias, multipliers, raw[n].bounds, drops, raw[n].signed, adds[n])
-        numbers = [x for n in own if (x := found[n]) is not None]
-        sums = [sum_range(x.weights, raw[n].ends) for n, x in zip(own, numbers, strict=True)]
-        engines.append(engine_numbers(numbers, sums, (shift, drop, lift)))
-    return BlockNumbers(tuple(x for x in found if x is not None), (engines[0], engines[1]), add_shift)
+        raws = [raw_layer(graph, layers[n]) for n in own]
+        *shifts, scaled = scaled_layers(raws, [layers[n].node for n in own])
+        for n, raw, (multipliers, bias, drops) in zip(own, raws, scaled, strict=True):
+            weights = raw.weights * (MEAN_WEIGHT if drops else 1)
+            found[n] = LayerNumbers(weights, bias, multipliers, raw.bounds, drops, raw.signed, adds[n], forms.get(n))
+        sums = [(-forms[n].reach(), forms[n].reach()) if n in forms else sum_range(found[n].weights, raw.ends)
+                for n, raw in zip(own, raws, strict=True)]
+        engines.append(engine_numbers([found[n] for n in own], sums, (shifts[0], shifts[1], shifts[2])))
+    array, depthwise = engines
+    counts = _counts(program, list(forms.values()), array) if forms else None
+    ends = [stored_scheme(graph, tensor) for tensor in (program.layers.entry, program.layers.exit)]
+    return BlockNumbers(tuple(found[n] for n in range(len(layers))), (None if forms else array, depthwise), add_shift,
+                        config.value_bits, counts, ((ends[0].bits, ends[0].signed), (ends[1].bits, ends[1].signed)))
 
 
 def raw_layer(graph: Graph, layer: ArrayLayer) -> Raw:
@@ -269,3 +285,50 @@ def engine_numbers(layers: Sequence[LayerNumbers], sums: Sequence[tuple[Ints, In
 def _widest(values: Sequence[Ints | list[int]]) -> tuple[int, int]:
     """The range of all values, and of zero."""
     return min(0, *(int(min(v)) for v in values)), max(0, *(int(max(v)) for v in values))
+
+
+def plane_form(graph: Graph, layer: ArrayLayer, config: Config) -> PlaneForm:
+    """A layer as a sum over planes."""
+    node = graph.node(layer.node)
+    op, params = node.op, [c.array.astype(np.int64) for c in graph.params(node)[:3]]
+    filters, source = layer.writes.channels, stored_scheme(graph, node.inputs[0])
+    products, steps, patterns = np.ones((filters, 1, 1), dtype=np.int64), None, tuple[int, ...]()
+    if isinstance(op, Coded):
+        weights, products, patterns = params[0], params[1], op.patterns
+        steps = params[2] if op.output_bits else None
+    elif op.product:
+        weights = params[0]
+    else:
+        weights = np.ones((filters, 1, *layer.window.kernel), dtype=np.int64)
+        if op.code_bits:
+            steps = np.broadcast_to(params[0], (filters, params[0].shape[-1]))
+    weights = weights.reshape(filters, layer.reads.channels // layer.groups, *layer.window.kernel)
+    rows = np.ones(layer.weight_bits, dtype=np.int64) if op.weight_bits else _powers(layer.weight_bits, int(weights.min()) < 0)
+    columns = np.ones(layer.input_bits, dtype=np.int64) if op.input_bits else _powers(layer.input_bits, source.signed)
+    factors: Ints = products * rows[None, :, None] * columns[None, None, :]
+    if layer.owned(config):
+        own = -factors.sum(axis=1, keepdims=True)
+        weights, factors = weights | 1 << layer.weight_bits, np.concatenate([2 * factors, own], axis=1)
+    if np.abs(factors).max() >= 1 << (8 * FACTOR_BYTES - 1):
+        raise UnsupportedError(f"node {layer.node}: {int(np.abs(factors).max())} for a pair of planes; {8 * FACTOR_BYTES} bits "
+                               "hold what arrays multiply counts with, leave it out of the block")
+    clipped = None if steps is None else np.clip(steps, -NEVER - 1, NEVER)
+    return PlaneForm(weights, factors, layer.signs and not layer.owned(config), clipped, patterns)
+
+
+def _powers(bits: int, signed: bool) -> Ints:
+    """What the bits of an integer mean."""
+    found = np.left_shift(np.int64(1), np.arange(bits, dtype=np.int64))
+    if signed:
+        found[-1] = -found[-1]
+    return found
+
+
+def _counts(program: ArrayProgram, forms: Sequence[PlaneForm], rounding: EngineNumbers | None) -> CountNumbers:
+    """Ranges of an array that counts bits."""
+    most = max(job.pass_steps for job in program.jobs if job.engine == ARRAY) * program.config.inputs
+    reach = max(int(form.reach().max()) for form in forms)
+    factors = min(int(f.factors.min()) for f in forms), max(int(f.factors.max()) for f in forms)
+    steps = [f.steps for f in forms if f.steps is not None]
+    return CountNumbers(most, (min(0, factors[0]), max(1, factors[1])), (-reach, reach),
+                        (-NEVER - 1, NEVER) if steps else None, rounding)

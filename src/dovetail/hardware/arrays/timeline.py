@@ -90,37 +90,43 @@ class Play:
         self.filled_at, self.ahead = float(FIRST_BEAT_CLOCKS + config.latency_clocks), 0.0
         entry, last = (program.layers.maps[t] for t in (program.layers.entry, program.layers.exit))
         self.load, self.leave = (m.pixels * config.words(m.channels) for m in (entry, last))
-        self.begins = self.loaded = self.left = 0
+        self.begins = self.loaded = self.left = self.end = 0
         self.released: list[int] = []
 
     def frame(self, number: int) -> int:
         """Clock at which the last word of the frame's output is written."""
         buffers = self.program.config.input_buffers
-        begins = max(self.loaded, self.released[number - buffers] if number >= buffers else 0)
-        self.loaded = begins + self.load
-        end, free, done = 0, self.free, self.done
+        self.loaded = max(self.loaded, self.released[number - buffers] if number >= buffers else 0) + self.load
+        self._play()
+        self.begins = max(times[-1] for times in self.done if times) + FRAME_CLOCKS
+        self.left = self.end + self.leave
+        return self.end
+
+    def _play(self) -> None:
+        """All jobs of a frame."""
+        done = self.done
         array_base, depthwise_base = len(done[ARRAY]), len(done[DEPTHWISE])
-        for engine, (array, depthwise), beats, clocks, after, reads, writes, releases, finishes in self.rows:
+        for number, (engine, (array, depthwise), beats, *_) in enumerate(self.rows):
             waits = self.begins
             if array:
                 waits = max(waits, done[ARRAY][array_base + array - 1])
             if depthwise:
                 waits = max(waits, done[DEPTHWISE][depthwise_base + depthwise - 1])
-            if reads:
-                waits = max(waits, self.loaded)
-            if writes:
-                waits = max(waits, self.left)
-            issued = max(free[engine], self._fill(beats, done[engine], self.slots[engine]) + FILLED_CLOCKS,
-                         waits + START_CLOCKS) + clocks
-            free[engine] = issued
-            done[engine].append(issued + after)
-            if releases:
-                self.released.append(issued + after)
-            if finishes:
-                end = issued + after
-        self.begins = max(times[-1] for times in done if times) + FRAME_CLOCKS
-        self.left = end + self.leave
-        return end
+            self._issue(number, waits, self._fill(beats, done[engine], self.slots[engine]))
+
+    def _issue(self, job: int, waits: int, filled: int) -> None:
+        """Let a job work as soon as its engine is free, its weights are there, and all that it waits for is over."""
+        engine, _, _, clocks, after, reads, writes, releases, finishes = self.rows[job]
+        if reads and self.loaded > waits:
+            waits = self.loaded
+        if writes and self.left > waits:
+            waits = self.left
+        self.free[engine] = issued = max(self.free[engine], filled + FILLED_CLOCKS, waits + START_CLOCKS) + clocks
+        self.done[engine].append(issued + after)
+        if releases:
+            self.released.append(issued + after)
+        if finishes:
+            self.end = issued + after
 
     def _fill(self, beats: int, earlier: list[int], slots: int) -> int:
         """Clock at which a job's weights are there: beats wait in the FIFO while there is no room for them."""
@@ -162,11 +168,9 @@ class Striped(Play):
         self.bursts: list[int] = []
         self.steps = [_step(program, self.rows, t) for t in program.transfers]
 
-    def frame(self, number: int) -> int:
-        buffers = self.program.config.input_buffers
-        self.loaded = max(self.loaded, self.released[number - buffers] if number >= buffers else 0) + self.load
+    def _play(self) -> None:
+        """All transfers of a frame, jobs among them."""
         self.loads, self.stores, self.bursts = [0.0], [0.0], [0]
-        self.end = 0
         begins, (of_array, of_depthwise) = self.begins, self.done
         array_base, depthwise_base = len(of_array) - 1, len(of_depthwise) - 1
         for step in self.steps:
@@ -183,30 +187,16 @@ class Striped(Play):
                 self.loads.append(self._read(beats, takes, ready + ROOM_CLOCKS, written, bursts) + LOADED_CLOCKS - START_CLOCKS)
             else:
                 self._store(step, ready)
-        self.begins = max(times[-1] for times in self.done if times) + FRAME_CLOCKS
-        self.left = self.end + self.leave
-        return self.end
 
     def _written(self, bursts: int) -> float:
         return self.stores[bisect_left(self.bursts, bursts)] if bursts else 0.0
 
     def _job(self, step: _Step, waits: int) -> None:
-        engine, _, _, clocks, after, reads, writes, releases, finishes = self.rows[step.job]
+        engine = self.rows[step.job][0]
         waits = max(waits, ceil(self.loads[step.loads]), ceil(self._written(step.stored)))
-        if reads and self.loaded > waits:
-            waits = self.loaded
-        if writes and self.left > waits:
-            waits = self.left
         earlier, slots = self.done[engine], self.slots[engine]
         room = earlier[-slots] + ROOM_CLOCKS if len(earlier) >= slots else 0
-        filled = ceil(self._read(step.beats, step.takes, room, 0.0, step.bursts))
-        issued = max(self.free[engine], filled + FILLED_CLOCKS, waits + START_CLOCKS) + clocks
-        self.free[engine] = issued
-        earlier.append(issued + after)
-        if releases:
-            self.released.append(issued + after)
-        if finishes:
-            self.end = issued + after
+        self._issue(step.job, waits, ceil(self._read(step.beats, step.takes, room, 0.0, step.bursts)))
 
     def _read(self, beats: int, takes: int, room: float, written: float, bursts: int) -> float:
         """When the last of some beats has been taken, which needs room and, for rows, that they were written before."""
