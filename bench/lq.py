@@ -50,10 +50,10 @@ from dovetail.errors import DovetailError, ToolError, UsageError
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.engines.lq import FLOATS, INTEGERS, Datapath, datapath_of
+from dovetail.fpga.engines.lq import FLOATS, Datapath, datapath_of
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.system import build_system, systems_of
-from dovetail.fpga.loading import weight_sets
+from dovetail.fpga.part import weight_sets
 from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.fpga.toolchain.synthesize import FAMILIES, UNIT_BYTES, synthesize
 from dovetail.hardware.folds import Fold
@@ -162,7 +162,7 @@ def counted_design(design: Design, family: str, unit_bytes: int = UNIT_BYTES) ->
 def forms_of(name: str, wanted: Sequence[str]) -> list[tuple[str, Graph, Datapath]]:
     """The forms of a layer that are asked for: name, graph and datapath of each."""
     codes, whole = coded_graph(*LAYERS[name]), byte_graph(*LAYERS[name])
-    forms = [*((str(d), codes, d) for d in INTEGERS if d is not Datapath.FULL_ADDERS), ("int8", whole, Datapath.POPCOUNT)]
+    forms = [*((str(d), codes, d) for d in (Datapath.POPCOUNT, Datapath.TABLE, Datapath.MUX)), ("int8", whole, Datapath.POPCOUNT)]
     forms += [(str(d), codes, d) for d in FLOATS]
     return [f for f in forms if f[0] in wanted and (name in IN_ALL_FORMS or f[0] in COMPARED)]
 

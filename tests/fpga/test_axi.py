@@ -17,9 +17,8 @@ from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.checksum import update_masks
 from dovetail.fpga.axi.pattern import pattern_frame, random_bits
 from dovetail.fpga.axi.shell import Shell, build_shell, load_shell, shell_name
-from dovetail.fpga.design import Design, StreamPort
+from dovetail.fpga.design import Design, StreamPort, is_verilog
 from dovetail.fpga.packing import packet_bytes
-from dovetail.fpga.rtl.source import is_verilog
 from dovetail.fpga.toolchain.tools import find_compiler, find_pyosys, find_verilator, find_yosys
 from dovetail.fpga.transport import SimulatedBoard
 from tests.fpga.random_graphs import random_graph

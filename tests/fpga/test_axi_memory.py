@@ -19,10 +19,9 @@ from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.memory import MASTER, possible_bits
 from dovetail.fpga.axi.shell import Shell, build_shell, has_room, image_bytes, load_shell
-from dovetail.fpga.design import Design, MemoryPort
+from dovetail.fpga.design import Design, MemoryPort, is_verilog
 from dovetail.fpga.packing import as_pixels, to_packets
 from dovetail.fpga.reusable.block import build_block
-from dovetail.fpga.rtl.source import is_verilog
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.fpga.toolchain.tools import find_verilator
 from dovetail.fpga.transport import MEMORY_ADDRESS, LinkTransport, SimulatedBoard, serve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.fpga.assemble import build_design, unsupported
+from dovetail.fpga.design import is_verilog
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -30,7 +30,6 @@ from dovetail.fpga.rtl.expressions import (
     subtract,
 )
 from dovetail.fpga.rtl.modules import Module
-from dovetail.fpga.rtl.source import is_verilog
 from dovetail.fpga.rtl.verilog import fit, print_module
 from dovetail.fpga.toolchain.tools import find_pyosys, find_verilator, find_yosys
 from tests.fpga.random_bundles import draw
@@ -150,8 +149,7 @@ def test_yosys_reads_every_module_and_finds_no_problem(folders: list[tuple[str, 
     script.write_text("\n".join(lines) + "\n", encoding="ascii")
     pyosys, yosys = find_pyosys(), find_yosys()
     assert pyosys or yosys, "no Yosys: pip install pyosys, or install the package yosys"
-    child = Path(__file__).parents[2] / "src" / "dovetail" / "fpga" / "toolchain" / "pyosys_child.py"
-    commands = [[sys.executable, str(child), str(script)]] if pyosys else []
+    commands = [[*pyosys.command, str(script)]] if pyosys else []
     commands += [[*yosys.command, "-q", str(script)]] if yosys else []
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

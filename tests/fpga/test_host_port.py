@@ -11,8 +11,7 @@ from dovetail import pipeline
 from dovetail.errors import UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.host_port import WIDTHS, from_beats, to_beats, with_host_port
-from dovetail.fpga.loading import weight_sets
-from dovetail.fpga.part import load_design
+from dovetail.fpga.part import load_design, weight_sets
 from dovetail.fpga.toolchain.simulate import simulate, simulate_many
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.hardware.folds import Fold

@@ -21,7 +21,7 @@ from dovetail.fpga.links.joint import Area, overlap
 from dovetail.fpga.links.layout import cell_of, entry_of
 from dovetail.fpga.links.stored import load_system, write_system
 from dovetail.fpga.links.system import System, build_system, cells_over_links, in_turn, systems_of, time_slots
-from dovetail.fpga.loading import weight_sets
+from dovetail.fpga.part import weight_sets
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Array, Axis, Constant, Conv, Gemm, Graph, MaxPool, Node, Reshape, Scheme, Tensor, Window, slices
 from dovetail.numerics.lq import coded_node

@@ -210,14 +210,6 @@ def test_a_beat_that_changes_before_it_is_taken_breaks_the_protocol():
         simulate(design, {"x": values(design.inputs[0], 20)}, stall_seed=1)
 
 
-@pytest.mark.verilator
-def test_a_cycle_limit_is_kept():
-    adder = two_input_adder()
-    message = r"^simulation of add: cycle 10: not finished, max_cycles reached; beats sent: a 10 of 48"
-    with pytest.raises(MismatchError, match=message):
-        simulate(adder, {"a": values(adder.inputs[0], 4), "b": values(adder.inputs[1], 4)}, max_cycles=10)
-
-
 @pytest.mark.parametrize(("inputs", "message"), [
     ({}, "simulation of pass: inputs are none; the design takes x"),
     ({"x": np.zeros((1, 2, 3, 5), int)}, "simulation of pass, input x: shape is (1, 2, 3, 5); needed is (frames, 2, 3, 4)"),

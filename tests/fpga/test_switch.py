@@ -16,7 +16,7 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.bench import Faults, simulate_system
 from dovetail.fpga.links.slots import LEAST_SLOTS, Circuit, SlotSchedule, clocks_of, follow, schedule, shares_of
 from dovetail.fpga.links.system import build_system, systems_of
-from dovetail.fpga.loading import weight_sets
+from dovetail.fpga.part import weight_sets
 from dovetail.hardware.folds import Fold
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on

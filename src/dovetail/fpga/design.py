@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+MODULE = re.compile(r"\bmodule\s+([A-Za-z_][A-Za-z0-9_$]*)\b.*?\bendmodule\b", re.DOTALL)
 
-@dataclass(frozen=True, slots=True)
-class StreamPort:
-    """A valid/ready stream at the top level: `NAME_valid`, `NAME_ready`, `NAME_data`.
 
-    One beat is one pixel in raster order; channel c sits at bits [bits*c + bits-1 : bits*c]. With `at_once` a pixel is several
-    beats, of so many channels each, in order; what the last one has too many says nothing. A port that `loads` takes sets of
-    weights (`fpga/loading.py`) in the place of frames.
-    """
+class Beats:
+    """How pixels are cut into beats: all of their channels, or so many `at_once`."""
 
-    name: str
-    tensor: str
+    __slots__ = ()
     channels: int
     bits: int
-    signed: bool
     height: int
     width: int
-    at_once: int | None = None
-    loads: bool = False
+    at_once: int | None
 
     @property
     def fields(self) -> int:
@@ -37,12 +32,32 @@ class StreamPort:
 
     @property
     def beats(self) -> int:
-        """Beats per frame."""
+        """Beats of a frame."""
         return self.height * self.width * self.words
 
     @property
     def data_bits(self) -> int:
         return self.fields * self.bits
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPort(Beats):
+    """A valid/ready stream at the top level: `NAME_valid`, `NAME_ready`, `NAME_data`.
+
+    One beat is one pixel in raster order; channel c sits at bits [bits*c + bits-1 : bits*c]. With `at_once` a pixel is several
+    beats, of so many channels each, in order; what the last one has too many says nothing. A port that `loads` takes sets of
+    weights (`fpga.part.weight_sets`) in the place of frames.
+    """
+
+    name: str
+    tensor: str
+    channels: int
+    bits: int
+    signed: bool
+    height: int
+    width: int
+    at_once: int | None = None
+    loads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +135,22 @@ class Design:
     def loads(self) -> tuple[StreamPort, ...]:
         """Inputs that take weights."""
         return tuple(port for port in self.inputs if port.loads)
+
+
+def is_verilog(file_name: str) -> bool:
+    """Whether a file of a design is source text; the others are memory images it reads."""
+    return file_name.endswith((".v", ".sv"))
+
+
+def without_comments(text: str, keep_strings: bool = True) -> str:
+    """Verilog with blanks for comments, and for strings where they are not to be mistaken for code."""
+    return COMMENT_OR_STRING.sub(lambda match: match[0] if keep_strings and match[0].startswith('"') else " ", text)
+
+
+def module_texts(design: Design) -> dict[str, str]:
+    """Verilog of every module of a design by module name."""
+    texts: dict[str, str] = {}
+    for name, text in design.files.items():
+        if is_verilog(name):
+            texts.update({match[1]: match[0] for match in MODULE.finditer(without_comments(text))})
+    return texts

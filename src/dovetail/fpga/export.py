@@ -16,9 +16,8 @@ from dovetail.document import IDENTIFIER, PLAIN_FILE, Place, check
 from dovetail.errors import UsageError
 from dovetail.fpga.axi.memory import MASTER
 from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
-from dovetail.fpga.design import Design
+from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.export_pages import link_page, readme
-from dovetail.fpga.rtl.source import is_verilog
 from dovetail.fpga.toolchain.place import core_pins, pin_wrapper
 from dovetail.platform.load import is_part
 
@@ -27,32 +26,20 @@ TOP_VARIABLE = "DOVETAIL_TOP"
 
 
 @dataclass(frozen=True, slots=True)
-class ExportTarget:
-    """What a project is made for."""
+class Project:
+    """What is handed over, a core and its shell where it has one, and what for."""
 
+    core: Design
+    shell: Shell | None
     family: str
     part: str
     clock_hz: float
 
     def __post_init__(self) -> None:
+        """Names stand in scripts of tools as they are, so that none may be more than a name."""
         if not is_part(self.part):
             raise UsageError(f"part {self.part!r}: not an order code; letters, digits, - . and _ are possible, such as "
                              "10CX220YF780E5G")
-
-    @property
-    def period_ns(self) -> float:
-        return 1e9 / self.clock_hz
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """What is handed over: a core, and its shell where it has one."""
-
-    core: Design
-    shell: Shell | None = None
-
-    def __post_init__(self) -> None:
-        """Names stand in scripts of tools as they are, so that none may be more than a name."""
         place = Place(f"project of {self.core.top!r}", "compile the model again")
         check([self.core.top, self.top], [IDENTIFIER], place.below("tops"))
         check([p.name for p in (*self.core.inputs, *self.core.outputs)], [IDENTIFIER], place.below("ports"))
@@ -95,7 +82,7 @@ class Vendor:
 
     tool: str
     parts: Mapping[str, str]
-    write: Callable[[Project, ExportTarget], dict[str, str]]
+    write: Callable[[Project], dict[str, str]]
     command: str
 
 
@@ -114,19 +101,19 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
         fitting = [name for name, other in VENDORS.items() if family in other.parts]
         raise UsageError(f"vendor {vendor}: {tool.tool} cannot build for family {family} of {design.top}; "
                          f"use --vendor {' or '.join(fitting) or 'another board'}")
-    target, project = ExportTarget(family, part or tool.parts[family], clock_hz), Project(design, shell)
+    project = Project(design, shell, family, part or tool.parts[family], clock_hz)
     outside = None if design.memory is None else design.memory.image
     found: dict[str, str | bytes] = {f"rtl/{name}": text for name, text in project.files.items() if name != outside}
-    found |= tool.write(project, target)
+    found |= tool.write(project)
     if shell is not None:
         found |= {f"host/{name}": text for name, text in {**shell.documents(), "LINK.md": link_page(shell)}.items()}
         found |= {f"host/{MEMORY_FILE}": shell.memory_image} if outside is not None else {}
     tops = {name: f"{TOP_VARIABLE}={name} {tool.command}" for name in project.tops}
-    return {**found, "README.md": readme(design, shell, tool.tool, tool.command, tops, target.part, target.clock_hz)}
+    return {**found, "README.md": readme(design, shell, tool.tool, tool.command, tops, project.part, clock_hz)}
 
 
-def _quartus(project: Project, target: ExportTarget) -> dict[str, str]:
-    title = "Cyclone 10 GX" if target.family == "cyclone10gx" else "Cyclone V"
+def _quartus(project: Project) -> dict[str, str]:
+    title = "Cyclone 10 GX" if project.family == "cyclone10gx" else "Cyclone V"
     pins = [f"  {top} {{rst {' '.join(f'{pin}[*]' if bits > 1 else pin for pin, bits, _ in pins)}}}"
             for top, pins in project.tops.items()]
     lines = [
@@ -135,7 +122,7 @@ def _quartus(project: Project, target: ExportTarget) -> dict[str, str]:
         *_chosen_top(project),
         "project_new $top -overwrite",
         f'set_global_assignment -name FAMILY "{title}"',
-        f"set_global_assignment -name DEVICE {target.part}",
+        f"set_global_assignment -name DEVICE {project.part}",
         "set_global_assignment -name TOP_LEVEL_ENTITY $top",
         "set_global_assignment -name VERILOG_INPUT_VERSION VERILOG_2001",
         *(f"set_global_assignment -name VERILOG_FILE {name}" for name in project.verilog),
@@ -150,24 +137,24 @@ def _quartus(project: Project, target: ExportTarget) -> dict[str, str]:
         "execute_flow -compile",
         "project_close",
     ]
-    return {"build.tcl": _text(lines), "clock.sdc": _sdc(target, "derive_clock_uncertainty")}
+    return {"build.tcl": _text(lines), "clock.sdc": _sdc(project, "derive_clock_uncertainty")}
 
 
 def _chosen_top(project: Project) -> list[str]:
     return [f"set top {project.top}", f"if {{[info exists ::env({TOP_VARIABLE})]}} {{ set top $::env({TOP_VARIABLE}) }}"]
 
 
-def _vivado(project: Project, target: ExportTarget) -> dict[str, str]:
+def _vivado(project: Project) -> dict[str, str]:
     sources = [f"add_files -norecurse {name}" for name in (*project.verilog, *project.images)]
     lines = [
         "# vivado -mode batch -source build.tcl: synthesizes and implements the top module out of context, and reports.",
         *_chosen_top(project),
-        f"create_project $top project -part {target.part} -force",
+        f"create_project $top project -part {project.part} -force",
         *sources,
         "add_files -fileset constrs_1 -norecurse clock.xdc",
         "set_property top $top [current_fileset]",
         "update_compile_order -fileset sources_1",
-        f"synth_design -top $top -part {target.part} -mode out_of_context",
+        f"synth_design -top $top -part {project.part} -mode out_of_context",
         "opt_design",
         "place_design",
         "route_design",
@@ -175,12 +162,12 @@ def _vivado(project: Project, target: ExportTarget) -> dict[str, str]:
         "report_timing_summary -file timing.rpt",
         "write_checkpoint -force $top.dcp",
     ]
-    found = {"build.tcl": _text(lines), "clock.xdc": _sdc(target)}
+    found = {"build.tcl": _text(lines), "clock.xdc": _sdc(project)}
     if project.shell is None:
         return found
     packaging = [
         f"# vivado -mode batch -source package_ip.tcl: packs {project.top} as an IP for block designs, into ip/.",
-        f"create_project packaging packaging -part {target.part} -force",
+        f"create_project packaging packaging -part {project.part} -force",
         *sources,
         f"set_property top {project.top} [current_fileset]",
         "update_compile_order -fileset sources_1",
@@ -191,16 +178,16 @@ def _vivado(project: Project, target: ExportTarget) -> dict[str, str]:
     return {**found, "package_ip.tcl": _text(packaging)}
 
 
-def _sdc(target: ExportTarget, *more: str) -> str:
-    return _text([f"# {target.clock_hz / 1e6:g} MHz, the clock the plan assumed; one clock, synchronous active-high rst.",
-                  f"create_clock -name clk -period {target.period_ns:.3f} [get_ports clk]", *more])
+def _sdc(project: Project, *more: str) -> str:
+    return _text([f"# {project.clock_hz / 1e6:g} MHz, the clock the plan assumed; one clock, synchronous active-high rst.",
+                  f"create_clock -name clk -period {1e9 / project.clock_hz:.3f} [get_ports clk]", *more])
 
 
-def _oss(project: Project, target: ExportTarget) -> dict[str, str]:
+def _oss(project: Project) -> dict[str, str]:
     wrappers = {f"rtl/pins_{top}.v": pin_wrapper(top, pins, f"pins_{top}") for top, pins in project.tops.items()}
     sources = [*project.verilog, *wrappers]
     inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources
-    size = f"{_kilo_luts(target.part)}k"
+    size = f"{_kilo_luts(project.part)}k"
     lines = [
         "# make: synthesis, placement, routing and bitstream with Yosys, nextpnr and Project Trellis.",
         f"{TOP_VARIABLE} ?= {project.top}",
@@ -215,7 +202,7 @@ def _oss(project: Project, target: ExportTarget) -> dict[str, str]:
         "",
         "$(TOP).config: $(TOP).json clock.lpf",
         f"\t$(NEXTPNR) --{size} --json $< --lpf clock.lpf --lpf-allow-unconstrained --timing-allow-fail "
-        f"--freq {target.clock_hz / 1e6:g} --seed $(SEED) --textcfg $@ --report timing.json",
+        f"--freq {project.clock_hz / 1e6:g} --seed $(SEED) --textcfg $@ --report timing.json",
         "",
         f"$(TOP).json: {' '.join(sources)}",
         f"\tcd rtl && $(YOSYS) -p 'read_verilog {inside}; synth_ecp5 -top pins_$(TOP) -json ../$@'",
@@ -225,7 +212,7 @@ def _oss(project: Project, target: ExportTarget) -> dict[str, str]:
         "",
         ".PHONY: clean",
     ]
-    lpf = _text([f'FREQUENCY PORT "clk" {target.clock_hz / 1e6:g} MHZ;',
+    lpf = _text([f'FREQUENCY PORT "clk" {project.clock_hz / 1e6:g} MHZ;',
                  "# Pins of your board go here, such as: LOCATE COMP \"clk\" SITE \"P3\";"])
     return {"Makefile": _text(lines), "clock.lpf": lpf, **wrappers}
 

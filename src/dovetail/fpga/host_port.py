@@ -7,18 +7,17 @@ A frame, or a set of weights, is the packet of `packing.py`; its words cross the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from dovetail.errors import UsageError
-from dovetail.fpga.assemble import StreamWires, stream_ports
-from dovetail.fpga.axi.gearbox import counted, frame_in_module, frame_out_module
+from dovetail.fpga.assemble import Assembly, StreamWires, stream_ports
+from dovetail.fpga.axi.gearbox import frame_in_module, frame_out_module
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import Integers, as_pixels, from_packets, packet_words, to_packets
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bits, negate, pack, select, shift_right, signal
+from dovetail.fpga.rtl.expressions import ONE, Expr, all_of, any_of, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.fpga.rtl.verilog import print_module
 
 WORD_BITS = 32
 PAPER_BITS = 4
@@ -31,12 +30,12 @@ def receiver_module(name: str, width: int) -> Module:
     m = Module(name, (f"Beats of {width} bits to words of {WORD_BITS}, the lowest first.",))
     valid, data, ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
     full, word = signal("full"), signal("word", 0, (1 << WORD_BITS) - 1)
-    takes_one = m.wire("room", any_of(negate(full), ready))
+    takes_one = m.wire("room", any_of(~full, ready))
     takes = m.wire("takes", all_of(valid, takes_one))
-    _, last = counted(m, "beat", WORD_BITS // width, takes)
-    kept: list[tuple[Expr, int]] = [(bits(word, width, WORD_BITS - width), WORD_BITS - width)] if width < WORD_BITS else []
+    _, last = m.counted("beat", WORD_BITS // width, takes)
+    kept: list[tuple[Expr, int]] = [(word.bits(width, WORD_BITS - width), WORD_BITS - width)] if width < WORD_BITS else []
     m.drive(word, pack([*kept, (data, width)]), takes)
-    m.drive(full, select(all_of(takes, last), ONE, select(ready, ZERO, full)), reset=0)
+    m.drive(full, select(all_of(takes, last), 1, select(ready, 0, full)), reset=0)
     m.output("in_ready", takes_one)
     m.output("out_valid", full)
     m.output("out_data", word)
@@ -49,16 +48,16 @@ def sender_module(name: str, width: int) -> Module:
     valid, data, ready = m.input("in_valid"), m.input("in_data", WORD_BITS), m.input("out_ready")
     busy, word = signal("busy"), signal("word", 0, (1 << WORD_BITS) - 1)
     leaves = m.wire("leaves", all_of(busy, ready))
-    _, last = counted(m, "beat", WORD_BITS // width, leaves)
+    _, last = m.counted("beat", WORD_BITS // width, leaves)
     empties = m.wire("empties", all_of(leaves, last))
-    room = m.wire("room", any_of(negate(busy), empties))
+    room = m.wire("room", any_of(~busy, empties))
     takes = m.wire("takes", all_of(valid, room))
-    rest = shift_right(word, width) if width < WORD_BITS else word
+    rest = word >> width if width < WORD_BITS else word
     m.drive(word, select(takes, data, select(leaves, rest, word)))
-    m.drive(busy, select(takes, ONE, select(empties, ZERO, busy)), reset=0)
+    m.drive(busy, select(takes, 1, select(empties, 0, busy)), reset=0)
     m.output("in_ready", room)
     m.output("out_valid", busy)
-    m.output("out_data", bits(word, 0, width))
+    m.output("out_data", word.bits(0, width))
     return m
 
 
@@ -68,20 +67,8 @@ def beat_port(port: StreamPort, width: int) -> StreamPort:
                       loads=port.loads)
 
 
-@dataclass(slots=True)
-class _Board:
-    """The board's module under construction."""
-
-    module: Module
-    parts: list[Module] = field(default_factory=list)
-
-    def wires(self, name: str, width: int) -> StreamWires:
-        return StreamWires(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
-                           self.module.net(f"{name}_data", width))
-
-    def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
-        self.parts.append(module)
-        self.module.instances.append(Instance(module.name, name, pins))
+class _Board(Assembly):
+    """The board's module."""
 
     def inward(self, port: StreamPort, width: int) -> StreamWires:
         """Pins of an input; returns the core's stream."""
@@ -90,7 +77,7 @@ class _Board:
         words, made = self.wires(f"{name}_words", WORD_BITS), self.wires(f"{name}_core", port.data_bits)
         self.instantiate(receiver_module(f"{m.name}_{name}_rx", width), f"rx_{name}", *outer.pins("in"), *words.pins("out"))
         step = m.wire(f"{name}_word_moves", all_of(words.valid, words.ready))
-        _, last = counted(m, f"{name}_word", packet_words(port, WORD_BITS), step)
+        _, last = m.counted(f"{name}_word", packet_words(port, WORD_BITS), step)
         ends = m.wire(f"{name}_ends", last)
         told = [(pin, m.net(f"{name}_{pin}")) for pin in ("active", "starved", "taken", "done", "early", "late")]
         self.instantiate(frame_in_module(f"{m.name}_{name}_frame", port, WORD_BITS), f"frame_{name}", *words.pins("in"),
@@ -116,14 +103,14 @@ def with_host_port(design: Design, width: int = PAPER_BITS) -> Design:
     if width not in WIDTHS:
         possible = ", ".join(map(str, WIDTHS))
         raise UsageError(f"{design.top}: a host port of {width} bits; {possible} are possible, wider ones are a bus")
-    b = _Board(Module(f"{design.top}_host{width}", (f"{design.top} behind a host port of {width} bits.",)))
+    b = _Board(f"{design.top}_host{width}", (f"{design.top} behind a host port of {width} bits.",))
     pins = [pin for port in design.inputs for pin in b.inward(port, width).pins(port.name)]
     pins += [pin for port in design.outputs for pin in b.outward(port, width).pins(port.name)]
     b.module.instances.append(Instance(design.top, "core", tuple(pins)))
     inputs, outputs = (tuple(beat_port(p, width) for p in ports) for ports in (design.inputs, design.outputs))
     longest = max(p.width for p in (*inputs, *outputs) if not p.loads)
     return replace(design, top=b.module.name, inputs=inputs, outputs=outputs,
-                   files={**design.files, **{f"{m.name}.v": print_module(m) for m in (b.module, *b.parts)}},
+                   files={**design.files, **b.files()},
                    latency_cycles=design.latency_cycles + inputs[0].width + outputs[0].width,
                    interval_cycles=max(design.interval_cycles, longest))
 

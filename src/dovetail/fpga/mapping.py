@@ -10,26 +10,13 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import UnsupportedError
+from dovetail.fpga.engines import layers
 from dovetail.fpga.engines.coded_lane import coded_filters
-from dovetail.fpga.engines.direct_coded import direct_coded_engine
+from dovetail.fpga.engines.floats import float_engine
 from dovetail.fpga.engines.folded import Filters, folded_engine
 from dovetail.fpga.engines.folded_coded import folded_coded_engine
-from dovetail.fpga.engines.layers import (
-    MappedLayer,
-    Rescale,
-    chosen,
-    global_average_engine,
-    join_engine,
-    largest,
-    pad_engine,
-    padded,
-    weighted,
-    window_engine,
-)
-from dovetail.fpga.engines.lq import Datapath, coded_window, stepped
-from dovetail.fpga.engines.pointwise import looked_up, multiplied
-from dovetail.fpga.engines.pool import pool_engine
-from dovetail.fpga.engines.repeat import repeat_engine
+from dovetail.fpga.engines.layers import MappedLayer, Rescale, weighted
+from dovetail.fpga.engines.lq import FLOATS, Datapath, coded, coded_window, stepped
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.engines import constant_divisor
@@ -186,13 +173,13 @@ class _Site:
 
 
 def _conv_engines(site: _Site, op: Conv) -> tuple[Engine, ...]:
-    return _windowed(site.layer, op.window, site.zero, *filters_of(site.graph, site.node, _conv_matrix(site, op)))
+    return _windowed(site.layer, op.window, site.zero, *_filters_of(site.graph, site.node, _conv_matrix(site, op)))
 
 
 def _gemm_engines(site: _Site, op: Gemm) -> tuple[Engine, ...]:
     (form,) = site.layer.inputs
     return _windowed(site.layer, Window((form.height, form.width)), site.zero,
-                     *filters_of(site.graph, site.node, site.constant()))
+                     *_filters_of(site.graph, site.node, site.constant()))
 
 
 def _average_engines(site: _Site, op: AvgPool) -> tuple[Engine, ...]:
@@ -206,43 +193,47 @@ def _maximum_engines(site: _Site, op: MaxPool) -> tuple[Engine, ...]:
 
 
 def _global_average_engines(site: _Site, op: GlobalAvgPool) -> tuple[Engine, ...]:
-    return (global_average_engine(site.layer, site.zero, site.rescale()),)
+    return (layers.global_average_engine(site.layer, site.zero, site.rescale()),)
 
 
 def _select_engines(site: _Site, op: Select) -> tuple[Engine, ...]:
-    return (join_engine(site.layer, chosen(site.layer, op.indices, site.zero, _moved(site.graph, site.node))),)
+    return (layers.join_engine(site.layer, layers.chosen(site.layer, op.indices, site.zero, _moved(site.graph, site.node))),)
 
 
 def _repeat_engines(site: _Site, op: Upsample) -> tuple[Engine, ...]:
-    same = chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
-    return (repeat_engine(site.layer, op.rows, op.columns, same),)
+    same = layers.chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
+    return (layers.repeat_engine(site.layer, op.rows, op.columns, same),)
 
 
 def _table_engines(site: _Site, op: Lookup) -> tuple[Engine, ...]:
     table = site.constant()
     rows = np.broadcast_to(table, (site.layer.output.fields, table.shape[-1]))
-    return (join_engine(site.layer, looked_up(site.layer, rows, op.lo)),)
+    return (layers.join_engine(site.layer, layers.looked_up(site.layer, rows, op.lo)),)
 
 
 def _coded_engines(site: _Site, op: Coded) -> tuple[Engine, ...]:
     front, behind, window = _explicit_padding(site.layer, coded_window(op, site.layer.inputs[0]), 0)
-    how = coded_rescale(site.graph, site.node)
-    return (*front, direct_coded_engine(behind, window, op, site.graph.params(site.node), how, site.datapath))
+    params = site.graph.params(site.node)
+    if site.datapath in FLOATS:
+        return (*front, float_engine(behind, window, op, params, site.datapath))
+    compute = coded(behind, op, [c.array for c in params], coded_rescale(site.graph, site.node), site.datapath)
+    return (*front, layers.window_engine(behind, window, 0, compute))
 
 
 def _threshold_engines(site: _Site, op: Thresholds) -> tuple[Engine, ...]:
     steps = site.constant()
-    return (join_engine(site.layer, stepped(site.layer, np.broadcast_to(steps, (site.layer.output.channels, steps.shape[-1])))),)
+    rows = np.broadcast_to(steps, (site.layer.output.channels, steps.shape[-1]))
+    return (layers.join_engine(site.layer, stepped(site.layer, rows)),)
 
 
 def _product_engines(site: _Site, op: Mul) -> tuple[Engine, ...]:
     zeros = (site.zero, scheme_of(site.graph, site.node.inputs[1]).zero)
-    return (join_engine(site.layer, multiplied(site.layer, zeros, site.rescale())),)
+    return (layers.join_engine(site.layer, layers.multiplied(site.layer, zeros, site.rescale())),)
 
 
 def _joined_engines(site: _Site, op: Add | Clip | Concat | Reduce) -> tuple[Engine, ...]:
     inputs = site.layer.inputs
-    return (join_engine(site.layer, weighted(site.layer, *_of_words(joined(site.graph, site.node, inputs), inputs))),)
+    return (layers.join_engine(site.layer, weighted(site.layer, *_of_words(joined(site.graph, site.node, inputs), inputs))),)
 
 
 ENGINES: dict[type[Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
@@ -301,8 +292,8 @@ def _windowed(layer: MappedLayer, window: Window, fill: int, matrix: IntMatrix |
               rescale: Rescale) -> tuple[Engine, ...]:
     """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum less bias[0]."""
     front, layer, window = _explicit_padding(layer, window, fill)
-    compute = largest(layer, bias[0], rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
-    made = window_engine if layer.output.at_once is None else pool_engine
+    compute = layers.largest(layer, bias[0], rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
+    made = layers.window_engine if layer.output.at_once is None else layers.pool_engine
     return (*front, made(layer, window, fill, compute))
 
 
@@ -311,9 +302,9 @@ def _explicit_padding(layer: MappedLayer, window: Window, fill: int) -> tuple[tu
     (form,) = layer.inputs
     if Raster(window, form.height, form.width).masks_suffice:
         return (), layer, window
-    wide = padded(form, window.pads, fill)
+    wide = layers.padded(form, window.pads, fill)
     heading = (f"Padding before {layer.label}: {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
-    front = pad_engine(MappedLayer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill)
+    front = layers.pad_engine(MappedLayer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill)
     return (front,), replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
 
 
@@ -331,9 +322,7 @@ def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     if isinstance(node.op, Coded):
         codes = coded_filters(node.op, graph.params(node), window, coded_rescale(graph, node), form, loaded)
         return (*front, folded_coded_engine(layer, inner, codes, loops))
-    weights = graph.params(node)[0].array.astype(np.int64).reshape(output.channels, loops.channels.inputs, *window.kernel)
-    _, bias, rescale = filters_of(graph, node, weights.reshape(len(weights), -1))
-    return (*front, folded_engine(layer, inner, zero, Filters(weights, bias, rescale), loops))
+    return (*front, folded_engine(layer, inner, zero, stored_filters(graph, node, loops, window), loops))
 
 
 def coded_rescale(graph: Graph, node: Node) -> Rescale | None:
@@ -351,7 +340,15 @@ def _conv_matrix(site: _Site, op: Conv) -> IntMatrix:
     return full.reshape(op.filters, -1)
 
 
-def filters_of(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
+def stored_filters(graph: Graph, node: Node, loops: Loops, window: Window) -> Filters:
+    """The filters of a layer whose weights are in memory."""
+    stored = graph.params(node)[0].array.astype(np.int64)
+    weights = stored.reshape(len(stored), loops.channels.inputs, *window.kernel)
+    _, bias, rescale = _filters_of(graph, node, weights.reshape(len(weights), -1))
+    return Filters(weights, bias, rescale)
+
+
+def _filters_of(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
     """Weights, bias and rescaling; the input's zero point goes into the bias, since padding streams as that code too."""
     bias = graph.constants[node.params[1]].array if len(node.params) > 1 else np.zeros(len(matrix), dtype=np.int64)
     lift = matrix.sum(axis=1) * scheme_of(graph, node.inputs[0]).zero
@@ -376,17 +373,9 @@ def _moved(graph: Graph, node: Node) -> Rescale | None:
 def joined(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
     """Elementwise operators as a matrix over the channels of all inputs, with the factors that align their scales."""
     how = requantizer(graph, node)
-    blocks = [np.diag(np.broadcast_to(np.asarray(factor, dtype=np.int64), (form.channels,)))
-              for factor, form in zip(how.factors, inputs, strict=True)]
-    if node.op.joins:
-        total = sum(len(b) for b in blocks)
-        matrix = np.zeros((total, total), dtype=np.int64)
-        at = 0
-        for block in blocks:
-            matrix[at:at + len(block), at:at + len(block)] = block
-            at += len(block)
-    else:
-        matrix = np.concatenate(blocks, axis=1)
+    factors = [np.broadcast_to(np.asarray(factor, dtype=np.int64), (form.channels,))
+               for factor, form in zip(how.factors, inputs, strict=True)]
+    matrix = np.diag(np.concatenate(factors)) if node.op.joins else np.concatenate([np.diag(f) for f in factors], axis=1)
     zeros = np.concatenate([np.full(form.channels, zero) for zero, form in zip(how.zeros, inputs, strict=True)])
     stored = graph.constants[node.params[0]].array if node.params else np.zeros(len(matrix), dtype=np.int64)
     bias = [int(b) for b in stored.astype(np.int64) - matrix @ zeros]

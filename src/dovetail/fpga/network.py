@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
 
 from dovetail.cost.firb import Bottleneck, bottlenecks
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.fpga.concat import concat_of, concat_words
-from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS
+from dovetail.fpga.engines import firb, layers
+from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS, MappedLayer, weighted
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
-from dovetail.fpga.fused import firb_of
-from dovetail.fpga.mapping import engines, identifiers, stream_formats, word_fields
+from dovetail.fpga.mapping import engines, identifiers, joined, scheme_of, stored_filters, stream_formats, word_fields
 from dovetail.fpga.refusals import reason_unsupported
 from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Graph, Node
@@ -112,7 +114,7 @@ class _Builder:
         label = self.labels[node.name]
         module = f"{self.name}_{label}"
         if node.op.joins and fields[1]:
-            made: tuple[Engine, ...] = (concat_of(self.graph, node, taken, self.streams[node.output], module, label),)
+            made: tuple[Engine, ...] = (_concat_of(self.graph, node, taken, self.streams[node.output], module, label),)
         else:
             made = engines(self.graph, node, taken, self.streams[node.output], module, label, fold, self.datapath,
                            node.name in self.loaded)
@@ -122,7 +124,7 @@ class _Builder:
         """One station for a whole inverted residual."""
         last, (entry,) = block.join or block.project, block.expand.inputs
         label = self.labels[last.name]
-        engine = firb_of(self.graph, block, dict(self.folds), self.pixels, f"{self.name}_{label}", label)
+        engine = _firb_of(self.graph, block, self.folds, self.pixels, f"{self.name}_{label}", label)
         self.streams[last.output] = engine.output
         stream = self.in_words(self.root(entry), engine.inputs[0].fields)
         self.stations.append(Station(last.name, label, (stream,), last.output, (engine,)))
@@ -130,7 +132,7 @@ class _Builder:
     def concat_fields(self, node: Node, roots: list[str]) -> int:
         """Channels per beat of a concatenation, 0 for whole pixels."""
         whole = tuple(self.pixels[t] for t in node.inputs)
-        fields = self.words.get(node.name) or concat_words(self.graph, node, whole, [self.streams[r].words for r in roots])
+        fields = self.words.get(node.name) or _concat_words(self.graph, node, whole, [self.streams[r].words for r in roots])
         if fields:
             self.chosen[node.name] = fields
         return fields
@@ -189,3 +191,76 @@ def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
         takers[stream].append(Taker(None, index))
     return StreamNetwork(graph.inputs, tuple(outputs), tuple(built.stations), built.streams,
                          {s: tuple(found) for s, found in takers.items()}, built.names, built.chosen)
+
+
+def _concat_words(graph: Graph, node: Node, inputs: tuple[Format, ...], arriving: Sequence[int]) -> int:
+    """Channels per beat of a concatenation, where the channels of each input are treated alike; 0 for whole pixels.
+
+    As few as leave it no slower than the input that comes in most beats per pixel (`arriving`), and such that no word has
+    channels of two inputs.
+    """
+    matrix, bias, rescale = joined(graph, node, inputs)
+    factors, at = np.diagonal(matrix), 0
+    for form in inputs:
+        if len({(int(factors[c]), bias[c]) for c in range(at, at + form.channels)}) > 1:
+            return 0
+        at += form.channels
+    if len(inputs) < 2 or (rescale.scales is not None and len(set(rescale.scales)) > 1):
+        return 0
+    common = gcd(*(form.channels for form in inputs[:-1]))
+    dividing = [fields for fields in range(1, min(common, inputs[-1].channels) + 1) if common % fields == 0]
+    return next((f for f in dividing if sum(-(-form.channels // f) for form in inputs) <= max(arriving)), 0)
+
+
+def _concat_of(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format, module: str, label: str) -> Engine:
+    """The engine of a concatenation in words that `_concat_words` allows."""
+    heading = (f"Concat {node.name}", f"{' + '.join(map(str, inputs))} -> {output}; {output.fields} channels per clock.")
+    layer = MappedLayer(module, label, heading, inputs, output)
+    (matrix, bias, rescale), at, found = joined(graph, node, inputs), 0, []
+    for index, form in enumerate(inputs):
+        one = np.eye(form.fields, dtype=np.int64) * matrix[at, at]
+        found.append(weighted(replace(layer, label=f"{label}_in{index}"), one, [bias[at]] * form.fields, rescale))
+        at += form.channels
+    return layers.concat_engine(layer, found)
+
+
+def _firb_of(graph: Graph, block: Bottleneck, folds: Mapping[str, Fold], forms: Mapping[str, Format], module: str,
+             label: str) -> Engine:
+    """The engine of a bottleneck whose folds share their words (`cost.firb.firb_options`)."""
+    fold = [folds[node.name] for node in block.layers]
+    shared, last = fold[0].outputs, block.join or block.project
+    if fold[1].sizes[:3] != (shared, 1, 1) or fold[2].inputs != shared or fold[0].groups != 1:
+        raise UnsupportedError(f"{block.depthwise.name}: folds {fold[0]}, {fold[1]} and {fold[2]} do not share words of "
+                               f"{shared} channels; take those of `firb_options`")
+    assert block.depthwise.op.window is not None
+    entry, wide, thin = (forms[n.inputs[0]] for n in block.layers)
+    taken = entry.in_words(fold[0].inputs)
+    middle, filtered, whole = wide.in_words(shared), thin.in_words(shared), forms[block.project.output]
+    heading = (f"Inverted residual {', '.join(n.name for n in block.layers)}{' + ' + block.join.name if block.join else ''}",
+               f"{taken} -> {forms[last.output]}; {shared} expanded channels at once.")
+    layer = MappedLayer(module, label, heading, (taken,), forms[last.output])
+    expand = _bottleneck_layer(graph, block.expand, fold[0], f"{module}_expand", taken, middle)
+    depthwise = _bottleneck_layer(graph, block.depthwise, fold[1], f"{module}_depthwise", middle, filtered)
+    project = _bottleneck_layer(graph, block.project, fold[2], f"{module}_project", filtered, whole)
+    if project.loops.passes > expand.loops.slices:
+        raise UnsupportedError(f"{block.depthwise.name}: {project.loops.passes} passes over a word of fold {fold[2]}; the fold "
+                               f"{fold[0]} has a word ready every {expand.loops.slices} clocks, so take no more")
+    join, own_first = None, True
+    if block.join is not None:
+        matrix, bias, rescale = joined(graph, block.join, (whole, whole))
+        join = weighted(replace(layer, label=f"{label}_sum"), matrix, bias, rescale)
+        own_first = block.join.inputs[0] == block.project.output
+    made = firb.BottleneckParts(expand, depthwise, project, block.depthwise.op.window, join, own_first)
+    if not made.raster.masks_suffice:
+        raise UnsupportedError(f"{block.depthwise.name}: padding beyond the kernel; an inverted residual engine masks taps")
+    return firb.firb_engine(layer, made)
+
+
+def _bottleneck_layer(graph: Graph, node: Node, fold: Fold, module: str, source: Format, target: Format) -> firb.BottleneckLayer:
+    """One of a bottleneck's three layers."""
+    op = node.op.product
+    assert op is not None
+    assert op.window is not None
+    loops = Loops(channels_of(op, source.channels, target.channels), fold)
+    return firb.BottleneckLayer(MappedLayer(module, "y", (), (source,), target), stored_filters(graph, node, loops, op.window),
+                                loops, scheme_of(graph, node.inputs[0]).zero)

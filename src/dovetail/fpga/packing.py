@@ -53,9 +53,8 @@ def count_frames(design: Design, inputs: Mapping[str, Integers], where: str) -> 
 
 def _checked_frames(port: StreamPort, values: Integers, where: str) -> int:
     shape = (port.channels, port.height, port.width)
-    if values.ndim < 1 or not len(values) or values.size // len(values) != int(np.prod(shape)):
-        raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
-    if values.ndim == 4 and values.shape[1:] != shape:
+    if (values.ndim < 1 or not len(values) or values.size // len(values) != int(np.prod(shape))
+            or (values.ndim == 4 and values.shape[1:] != shape)):
         raise UsageError(f"{where}: shape is {values.shape}; needed is (frames, {', '.join(map(str, shape))})")
     if not np.issubdtype(values.dtype, np.integer):
         raise UsageError(f"{where}: values are {values.dtype}; integers are needed")

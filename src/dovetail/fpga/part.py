@@ -25,16 +25,18 @@ from dovetail.document import (
 )
 from dovetail.errors import UsageError
 from dovetail.fpga.accelerator import build_accelerator
-from dovetail.fpga.assemble import build_design, loaded_node
+from dovetail.fpga.assemble import build_design, load_tensor, loaded_node
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, MEMORY_FILE, Shell, build_shell, has_room, load_shell
 from dovetail.fpga.design import Design, Fifo, MemoryPort, StreamPort
-from dovetail.fpga.engines.lq import Datapath
+from dovetail.fpga.engines.coded_lane import coded_filters
+from dovetail.fpga.engines.folded_coded import weight_set
+from dovetail.fpga.engines.lq import Datapath, coded_window
 from dovetail.fpga.host_port import with_host_port
-from dovetail.fpga.loading import weight_sets
+from dovetail.fpga.mapping import coded_rescale, stream_formats
 from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.toolchain.simulate import Simulation, simulate
-from dovetail.hardware.folds import Fold
-from dovetail.ir import Array, Graph
+from dovetail.hardware.folds import Fold, Loops, channels_of
+from dovetail.ir import Array, Coded, Graph
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.accelerator import AcceleratorDesign, check_folds
 from dovetail.words import counted
@@ -107,6 +109,28 @@ class FpgaPart:
     def _as_tensor(self, name: str, pixels: Array) -> Array:
         tensor = self.graph.tensors[name]
         return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
+
+
+def weight_sets(graph: Graph, folds: Mapping[str, Fold], loaded: Collection[str], frames: int = 0) -> dict[str, Integers]:
+    """A set of weights for so many frames (0: for all that come) by the input that takes it, shaped as a frame of it.
+
+    `folds` and `loaded` as the design had them. UsageError where a set does not fit what was built.
+    """
+    formats, found = stream_formats(graph), dict[str, Integers]()
+    for node in graph.nodes:
+        if node.name not in loaded:
+            continue
+        assert isinstance(node.op, Coded)
+        form, output = formats[node.inputs[0]], formats[node.output]
+        loops = Loops(channels_of(node.op.body, form.channels, output.channels), folds[node.name])
+        filters = coded_filters(node.op, graph.params(node), coded_window(node.op, form), coded_rescale(graph, node), form,
+                                loaded=True)
+        try:
+            beats = weight_set(loops, filters, frames)
+        except UsageError as error:
+            raise UsageError(f"{node.name}: {error}") from None
+        found[load_tensor(node.name)] = beats.T.reshape(1, beats.shape[1], 1, len(beats))
+    return found
 
 
 def loaded_sets(graph: Graph, design: Design) -> dict[str, Integers]:

@@ -143,7 +143,7 @@ class Accelerator:
         return address
 
     def load(self, sets: Mapping[str, Array]) -> None:
-        """Fill the memories of all layers whose weights are loaded, by the names of their inputs (`fpga.loading.weight_sets`).
+        """Fill the memories of all layers whose weights are loaded, by the names of their inputs (`fpga.part.weight_sets`).
 
         Frames under way are forgotten. What was loaded is loaded again after every reset, until there is something else.
         """

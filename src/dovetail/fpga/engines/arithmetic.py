@@ -8,30 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    Bits,
-    Const,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_bit,
-    bit_width,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    shift_left,
-    shift_right,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, Bits, Const, Expr, Signal, all_of, any_bit, bit_width, compare, const, pack, select
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.digits import reciprocal
 from dovetail.hardware.adders.graph import AdderGraph, ShiftedTerm
@@ -44,15 +26,13 @@ def print_graph(pipeline: Pipeline, graph: AdderGraph, columns: Sequence[Staged]
     multiples: set[tuple[int, int]] = set()
     for index, adder in enumerate(graph.adders):
         stage = start + adder.stage - 1
-        left = shift_left(pipeline.at(nodes[adder.left], stage), adder.left_shift)
-        right = shift_left(pipeline.at(nodes[adder.right], stage), adder.right_shift)
+        left = pipeline.at(nodes[adder.left], stage) << adder.left_shift
+        right = pipeline.at(nodes[adder.right], stage) << adder.right_shift
         label = f"{name}_sum_{index}"
         if adder.column is not None and (adder.column, adder.multiple) not in multiples:
             multiples.add((adder.column, adder.multiple))
-            column = columns[adder.column].value
-            assert isinstance(column, Signal)
-            label = f"{column.name}_times_{'minus_' * (adder.multiple < 0)}{abs(adder.multiple)}"
-        value = subtract(left, right) if adder.minus else add(left, right)
+            label = f"{columns[adder.column].signal.name}_times_{'minus_' * (adder.multiple < 0)}{abs(adder.multiple)}"
+        value = left - right if adder.minus else left + right
         nodes.append(pipeline.register(label, value, stage, (adder.lo, adder.hi)))
     return nodes
 
@@ -66,8 +46,8 @@ def biased(pipeline: Pipeline, name: str, term: ShiftedTerm | None, nodes: Seque
     aside = min(term.shift, (common & -common).bit_length() - 1) if common else term.shift
     if not common and not term.negative:
         return node, aside
-    shifted, offset = shift_left(node.value, term.shift - aside), const(bias + half >> aside)
-    value = subtract(offset, shifted) if term.negative else add(shifted, offset)
+    shifted, offset = node.value << term.shift - aside, const(bias + half >> aside)
+    value = offset - shifted if term.negative else shifted + offset
     return pipeline.register(name, value, node.stage), aside
 
 
@@ -111,7 +91,7 @@ def rescaled(pipeline: Pipeline, name: str, staged: Staged, ratio: Ratio, zero: 
     if multiplier > 1:
         staged = linear(pipeline, f"{name}_scaled", [multiplier], [staged])
     if shift < 0:
-        staged = Staged(pipeline.module.wire(f"{name}_up", shift_left(staged.value, -shift)), staged.stage)
+        staged = Staged(pipeline.module.wire(f"{name}_up", staged.value << -shift), staged.stage)
         shift = 0
     if odd > 1:
         rounded = divided(pipeline, name, staged, odd, shift)
@@ -120,7 +100,7 @@ def rescaled(pipeline: Pipeline, name: str, staged: Staged, ratio: Ratio, zero: 
     else:
         rounded = staged
     if zero:
-        rounded = pipeline.register(f"{name}_placed", add(rounded.value, const(zero)), rounded.stage)
+        rounded = pipeline.register(f"{name}_placed", rounded.value + zero, rounded.stage)
     return clamped(pipeline, name, rounded, bounds)
 
 
@@ -150,27 +130,26 @@ class RoundedUp:
 def rounded_up(pipeline: Pipeline, name: str, staged: Staged, shift: int, raised: bool,
                ends: tuple[int, int]) -> RoundedUp:
     """value / 2**shift, which ends up between `ends`; half is added here, to the bits it reaches, if no bias brought it."""
-    module, value, stage = pipeline.module, staged.value, staged.stage
-    assert isinstance(value, Signal)
+    module, value, stage = pipeline.module, staged.signal, staged.stage
     if raised:
-        tie = negate(any_bit(bits(reaching(module, f"{name}_low", value, shift), 0, shift)))
+        tie = ~any_bit(reaching(module, f"{name}_low", value, shift).bits(0, shift))
     else:
         exact: Expr = ONE
         if shift > 1:
-            below_half = bits(reaching(module, f"{name}_low", value, shift - 1), 0, shift - 1)
-            exact = module.register(f"{name}_exact", negate(any_bit(below_half)))
-        value = module.register(f"{name}_raised", add(shift_right(value, shift - 1), ONE))
-        stage, tie = stage + 1, all_of(exact, negate(bits(value, 0, 1)))
+            below_half = reaching(module, f"{name}_low", value, shift - 1).bits(0, shift - 1)
+            exact = module.register(f"{name}_exact", ~any_bit(below_half))
+        value = module.register(f"{name}_raised", (value >> shift - 1) + 1)
+        stage, tie = stage + 1, all_of(exact, ~value.bit(0))
         shift = 1
-    upper = shift_right(value, shift)
+    upper = value >> shift
     quotient = module.wire(f"{name}_quotient", upper, (min(ends[0], upper.lo), max(ends[1], upper.hi)))
     return RoundedUp(quotient, tie, stage, *ends)
 
 
-def reaching(module: Module, name: str, value: Signal, count: int) -> Signal:
-    """A value that has at least `count` bits."""
-    wide = (-(1 << count - 1), (1 << count - 1) - 1) if value.signed else (0, (1 << count) - 1)
-    return value if value.width >= count else module.wire(name, value, wide)
+def reaching(module: Module, name: str, value: Signal, least: int) -> Signal:
+    """A value that has at least so many bits."""
+    wide = (-(1 << least - 1), (1 << least - 1) - 1) if value.signed else (0, (1 << least) - 1)
+    return value if value.width >= least else module.wire(name, value, wide)
 
 
 def settled(pipeline: Pipeline, name: str, rounded: RoundedUp, zero: int, bounds: tuple[int, int]) -> Staged:
@@ -178,7 +157,7 @@ def settled(pipeline: Pipeline, name: str, rounded: RoundedUp, zero: int, bounds
     lo, hi = rounded.lo, rounded.hi
     if zero:
         settled_bits = pipeline.module.wire(f"{name}_rounded", evened(rounded, lo, hi), (lo, hi))
-        placed = pipeline.register(f"{name}_placed", add(settled_bits, const(zero)), rounded.stage)
+        placed = pipeline.register(f"{name}_placed", settled_bits + zero, rounded.stage)
         return clamped(pipeline, name, placed, bounds)
     if lo < bounds[0] and bounds[0] % 2:  # a tie would leave the bounds downwards
         even = pipeline.register(f"{name}_rounded", evened(rounded, lo, hi), rounded.stage, (lo, hi))
@@ -192,8 +171,8 @@ def settled(pipeline: Pipeline, name: str, rounded: RoundedUp, zero: int, bounds
 def evened(rounded: RoundedUp, lo: int, hi: int) -> Expr:
     """The bits of a value of [lo, hi], its lowest cleared in a tie."""
     quotient, width = rounded.quotient, bit_width(lo, hi)
-    lowest = all_of(bits(quotient, 0, 1), negate(rounded.tie))
-    return pack([(lowest, 1), *([(bits(quotient, 1, width - 1), width - 1)] if width > 1 else [])])
+    lowest = all_of(quotient.bit(0), ~rounded.tie)
+    return pack([(lowest, 1), *([(quotient.bits(1, width - 1), width - 1)] if width > 1 else [])])
 
 
 def clamped(pipeline: Pipeline, name: str, staged: Staged, bounds: tuple[int, int]) -> Staged:
@@ -213,20 +192,20 @@ def clamped(pipeline: Pipeline, name: str, staged: Staged, bounds: tuple[int, in
 
 def saturated(value: Signal, bounds: tuple[int, int], ends: tuple[int, int], inside: Expr) -> Expr:
     """`inside` where the value lies within its bounds, else the end it lies beyond."""
-    return select(below(value, bounds[0]), const(ends[0]), select(above(value, bounds[1]), const(ends[1]), inside))
+    return select(below(value, bounds[0]), ends[0], select(above(value, bounds[1]), ends[1], inside))
 
 
 def below(value: Signal, lo: int) -> Expr:
     """value < lo."""
-    negative = bits(value, value.width - 1, 1)
+    negative = value.bit(value.width - 1)
     if value.lo >= lo:
         return const(0)
     if lo == 0:
         return negative
     if lo < 0 and lo & (-lo) == -lo:
-        top = bits(value, bit_width(lo, -1) - 1, value.width - bit_width(lo, -1))
-        return all_of(negative, compare("!=", top, const(top.hi)))
-    return compare("<", value, const(lo))
+        top = value.bits(bit_width(lo, -1) - 1, value.width - bit_width(lo, -1))
+        return all_of(negative, compare("!=", top, top.hi))
+    return compare("<", value, lo)
 
 
 def above(value: Signal, hi: int) -> Expr:
@@ -235,9 +214,9 @@ def above(value: Signal, hi: int) -> Expr:
         return const(0)
     if hi >= 0 and hi & (hi + 1) == 0:
         start = hi.bit_length()
-        top = any_bit(bits(value, start, value.width - start - value.signed))
-        return all_of(negate(bits(value, value.width - 1, 1)), top) if value.signed else top
-    return compare(">", value, const(hi))
+        top = any_bit(value.bits(start, value.width - start - value.signed))
+        return all_of(~value.bit(value.width - 1), top) if value.signed else top
+    return compare(">", value, hi)
 
 
 def linear(pipeline: Pipeline, name: str, weights: Sequence[int], columns: Sequence[Staged]) -> Staged:
@@ -247,7 +226,7 @@ def linear(pipeline: Pipeline, name: str, weights: Sequence[int], columns: Seque
     graph = minimize(np.array([weights], dtype=np.int64), [(c.value.lo, c.value.hi) for c in aligned])
     nodes = print_graph(pipeline, graph, aligned, name)
     value, shift = biased(pipeline, f"{name}_signed", graph.outputs[0], nodes, 0)
-    return value if not shift else Staged(pipeline.module.wire(f"{name}_shifted", shift_left(value.value, shift)), value.stage)
+    return value if not shift else Staged(pipeline.module.wire(f"{name}_shifted", value.value << shift), value.stage)
 
 
 def divided(pipeline: Pipeline, name: str, staged: Staged, odd: int, shift: int) -> Staged:
@@ -258,27 +237,23 @@ def divided(pipeline: Pipeline, name: str, staged: Staged, odd: int, shift: int)
     """
     value, divisor = staged.value, odd << shift
     offset = 0 if value.lo >= 0 else -(value.lo // (2 * divisor)) * 2 * divisor
-    raised = pipeline.register(f"{name}_raised", add(value, const(offset + divisor // 2)), staged.stage)
-    v = raised.value
-    assert isinstance(v, Signal)
-    upper = Staged(pipeline.module.wire(f"{name}_upper", shift_right(v, shift)), raised.stage)  # v//d == (v>>shift)//odd
+    raised = pipeline.register(f"{name}_raised", value + (offset + divisor // 2), staged.stage)
+    v = raised.signal
+    upper = Staged(pipeline.module.wire(f"{name}_upper", v >> shift), raised.stage)  # v//d == (v>>shift)//odd
     multiplier, drop = reciprocal(odd, upper.value.hi)
     product = linear(pipeline, f"{name}_product", [multiplier], [upper])
-    assert isinstance(product.value, Signal)
-    quotient = Staged(pipeline.module.wire(f"{name}_quotient", shift_right(product.value, drop),
+    quotient = Staged(pipeline.module.wire(f"{name}_quotient", product.signal >> drop,
                                            (v.lo // divisor, v.hi // divisor)), product.stage)
     lo, hi = half_even(value.lo, divisor), half_even(value.hi, divisor)
     back = offset // divisor
     q = quotient.value
     if shift == 0:  # an odd divisor has no ties
-        return pipeline.register(f"{name}_rounded", subtract(q, const(back)), quotient.stage, (lo, hi))
+        return pipeline.register(f"{name}_rounded", q - back, quotient.stage, (lo, hi))
     rest = linear(pipeline, f"{name}_rest", [1, -divisor], [raised, quotient])
-    assert isinstance(rest.value, Signal)
-    late = pipeline.at(quotient, rest.stage)
-    assert isinstance(late, Signal)
+    late = pipeline.signal_at(quotient, rest.stage)
     low_bits = pipeline.module.wire(f"{name}_rest_low", rest.value, (0, divisor - 1))
-    tie = all_of(compare("==", low_bits, const(0)), bits(late, 0, 1))
-    return pipeline.register(f"{name}_rounded", subtract(subtract(late, const(back)), tie), rest.stage, (lo, hi))
+    tie = all_of(compare("==", low_bits, 0), late.bit(0))
+    return pipeline.register(f"{name}_rounded", late - back - tie, rest.stage, (lo, hi))
 
 
 def offset(value: Signal | Const) -> Expr:
@@ -286,21 +261,16 @@ def offset(value: Signal | Const) -> Expr:
     if isinstance(value, Const) or not value.signed:
         return value
     top = value.width - 1
-    return pack([*([(bits(value, 0, top), top)] if top else []), (negate(bits(value, top, 1)), 1)])
+    return pack([*([(value.bits(0, top), top)] if top else []), (~value.bit(top), 1)])
 
 
 def maximum(pipeline: Pipeline, name: str, values: Sequence[Staged]) -> Staged:
     """The largest of values of one stage, by a registered tree."""
-    level, number = list(values), 0
-    while len(level) > 1:
-        merged = []
-        for first, second in zip(level[::2], level[1::2], strict=False):
-            a, b = first.value, second.value
-            smaller = compare("<", offset(a), offset(b))
-            merged.append(pipeline.register(f"{name}_max_{number}", select(smaller, b, a), first.stage))
-            number += 1
-        if len(level) % 2:
-            stage = merged[0].stage
-            merged.append(Staged(pipeline.at(level[-1], stage), stage))
-        level = merged
-    return level[0]
+    numbers = count()
+
+    def larger(first: Staged, second: Staged) -> Staged:
+        a, b = first.value, second.value
+        smaller = compare("<", offset(a), offset(b))
+        return pipeline.register(f"{name}_max_{next(numbers)}", select(smaller, b, a), first.stage)
+
+    return pipeline.paired(values, larger)

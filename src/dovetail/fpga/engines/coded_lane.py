@@ -14,28 +14,21 @@ from math import prod
 import numpy as np
 
 from dovetail.errors import UsageError
-from dovetail.fpga.engines.lane import FilterConstants, Range, Ranges, constants_of, finished, given_fields, tree
+from dovetail.fpga.engines.lane import (
+    FilterConstants,
+    Lane,
+    Range,
+    Ranges,
+    accumulated,
+    constants_of,
+    finished,
+    given_fields,
+    tree,
+)
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.lq import BitCounters
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.rtl.expressions import (
-    ZERO,
-    Bits,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    bit_width,
-    bits,
-    compare,
-    const,
-    multiply,
-    pack,
-    select,
-    shift_left,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ZERO, Bits, Expr, Signal, all_of, bit_width, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.ir import Coded, Constant, Window
@@ -176,17 +169,6 @@ def coded_filters(op: Coded, params: Sequence[Constant], window: Window, rescale
     return CodedFilters(op, placed, products, steps, rescale, (min(0, form.lo), max(0, form.hi)), loaded)
 
 
-@dataclass(frozen=True, slots=True)
-class CodedLane:
-    """A finished lane: stages at which its sums end, at which constants and the ones of all taps enter, and its result leaves."""
-
-    module: Module
-    sum_stage: int
-    constant_stage: int
-    stages: int
-    result: Staged
-
-
 def ones_module(name: str, taps: int, op: Coded, slices: int) -> tuple[Module, int]:
     """Counts of the set bits of every plane, over slices; `total_J` leave at the stage returned."""
     m = Module(name, (f"The ones of {taps} codes, plane by plane.",), shared=True)
@@ -196,7 +178,7 @@ def ones_module(name: str, taps: int, op: Coded, slices: int) -> tuple[Module, i
     flow = (m.input("starts"), m.input("works")) if slices > 1 else None
     counts = []
     for j in range(op.input_bits):
-        chosen = [Staged(m.wire(f"x{t}_{j}", bits(x, j * taps + t, 1)), 0) for t in range(taps)]
+        chosen = [Staged(m.wire(f"x{t}_{j}", x.bit(j * taps + t)), 0) for t in range(taps)]
         counts.append(planes.count(f"ones_{j}", chosen))
     stage = max(c.stage for c in counts)
     for j, count in enumerate(counts):
@@ -209,21 +191,23 @@ def summed(m: Module, name: str, total: Staged, whole: Range, flow: tuple[Signal
     """The sum over slices, where there are several."""
     if flow is None:
         return total
-    running = signal(f"{name}_running", min(whole[0], total.value.lo), max(whole[1], total.value.hi))
-    m.drive(running, select(flow[0], total.value, add(running, total.value)), flow[1])
-    return Staged(running, total.stage + 1)
+    return accumulated(m, total, (min(whole[0], total.value.lo), max(whole[1], total.value.hi)), *flow, prefix=f"{name}_")
 
 
-def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int, ones_stage: int) -> CodedLane:
-    """x: planes of all taps, plane after plane, or plain taps side by side; w alike."""
+def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int) -> tuple[Lane, int]:
+    """x: planes of all taps, plane after plane, or plain taps side by side; w alike.
+
+    Between codes, the ones of all taps enter with the sums: a module counts them, by the stage that is returned.
+    """
     op = filters.op
-    m = Module(name, (f"A lane of {taps} products, {op.weight_planes} x {op.input_planes} planes.",), shared=True)
+    both = bool(op.weight_bits and op.input_bits)
+    ones, ones_stage = ones_module(f"{name}_ones", taps, op, slices) if both else (None, 0)
+    m = Module(f"{name}_lane", (f"A lane of {taps} products, {op.weight_planes} x {op.input_planes} planes.",), shared=True)
     pipeline = Pipeline(m)
     x, w = m.input("x", taps * filters.input_width), m.input("w", taps * filters.weight_width)
     flow = (m.input("starts"), m.input("works")) if slices > 1 else None
     parts = _plane_sums(pipeline, filters, taps, x, w)
     stage = max(*(p.stage for p in parts.values()), ones_stage)
-    both = bool(op.weight_bits and op.input_bits)
     sums, entering = {}, stage + (slices > 1)
     for (i, j), part in parts.items():
         whole = (part.value.lo * slices, part.value.hi * slices)
@@ -231,15 +215,15 @@ def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int, ones_st
         sums[i, j] = total
     if both:
         for j in range(op.input_bits):
-            ones = signal(f"total_{j}", 0, taps * slices)
-            m.inputs.append(signal(ones.name, 0, (1 << ones.width) - 1))
+            set_bits = signal(f"total_{j}", 0, taps * slices)
+            m.inputs.append(signal(set_bits.name, 0, (1 << set_bits.width) - 1))
             for i in range(op.weight_bits):
-                twice = shift_left(sums[i, j].value, 1)
-                sums[i, j] = pipeline.register(f"signed_{i}_{j}", subtract(twice, ones), entering, (-ones.hi, ones.hi))
+                twice = sums[i, j].value << 1
+                sums[i, j] = pipeline.register(f"signed_{i}_{j}", twice - set_bits, entering, (-set_bits.hi, set_bits.hi))
     total = _multiplied(pipeline, filters, sums, entering)
     result = _settled(pipeline, filters, total, entering, m)
     m.output("y", result.value)
-    return CodedLane(m, stage, entering, max(result.stage, entering), result)
+    return Lane(m, stage, entering, max(result.stage, entering), result, () if ones is None else (ones,)), ones_stage
 
 
 def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal, w: Signal) -> dict[tuple[int, int], Staged]:
@@ -249,7 +233,7 @@ def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal,
     for i in range(op.weight_planes):
         for j in range(op.input_planes):
             if op.weight_bits and op.input_bits:
-                found[i, j] = counted_pairs(planes, f"count_{i}_{j}", [(bits(x, j * taps + t, 1), bits(w, i * taps + t, 1))
+                found[i, j] = counted_pairs(planes, f"count_{i}_{j}", [(x.bit(j * taps + t), w.bit(i * taps + t))
                                                                   for t in range(taps)])
                 continue
             values = []
@@ -263,18 +247,18 @@ def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal,
 def _factors(filters: CodedFilters, taps: int, x: Signal, w: Signal, i: int, j: int, t: int) -> tuple[Expr, Expr]:
     """Tap and weight: bits of a plane, or whole integers."""
     op, wide, narrow = filters.op, filters.input_width, filters.weight_width
-    a = bits(x, j * taps + t, 1) if op.input_bits else Bits(*filters.reach, x, t * wide, wide)
-    b = bits(w, i * taps + t, 1) if op.weight_bits else Bits(*filters.weight_range, w, t * narrow, narrow)
+    a = x.bit(j * taps + t) if op.input_bits else Bits(*filters.reach, x, t * wide, wide)
+    b = w.bit(i * taps + t) if op.weight_bits else Bits(*filters.weight_range, w, t * narrow, narrow)
     return a, b
 
 
 def _product(m: Module, op: Coded, name: str, a: Expr, b: Expr) -> Expr:
     if op.input_bits:
-        return select(a, m.wire(f"weight_{name}", b), ZERO)
+        return select(a, m.wire(f"weight_{name}", b), 0)
     if op.weight_bits:
         tap = m.wire(f"tap_{name}", a)
-        return select(b, tap, m.wire(f"minus_{name}", subtract(ZERO, tap)))
-    return multiply(m.wire(f"tap_{name}", a), m.wire(f"weight_{name}", b))
+        return select(b, tap, m.wire(f"minus_{name}", ZERO - tap))
+    return m.wire(f"tap_{name}", a) * m.wire(f"weight_{name}", b)
 
 
 def counted_pairs(planes: BitCounters, name: str, pairs: Sequence[tuple[Expr, Expr]]) -> Staged:
@@ -285,9 +269,8 @@ def counted_pairs(planes: BitCounters, name: str, pairs: Sequence[tuple[Expr, Ex
     for at in range(0, whole, PAIRS):
         index = m.wire(f"{name}_in_{at}", pack([(bit, 1) for pair in pairs[at:at + PAIRS] for bit in pair]))
         made = pipeline.register(f"{name}_both_{at}", planes.entry("pairs_set", index, ands), 0)
-        assert isinstance(made.value, Signal)
         for k in range(2):
-            columns.setdefault(k, []).append(Staged(m.wire(f"{name}_both_{at}_{k}", bits(made.value, k, 1)), 1))
+            columns.setdefault(k, []).append(Staged(m.wire(f"{name}_both_{at}_{k}", made.signal.bit(k)), 1))
     for at in range(whole, len(pairs)):
         columns.setdefault(0, []).append(pipeline.register(f"{name}_both_{at}", all_of(*pairs[at]), 0))
     return planes.joined(name, columns, len(pairs))
@@ -301,7 +284,7 @@ def _multiplied(pipeline: Pipeline, filters: CodedFilters, sums: dict[tuple[int,
         bounds = filters.product_range(i, j)
         given = pipeline.module.input(f"product_{i}_{j}", bit_width(*bounds))
         factor = pipeline.at(Staged(Signal(*bounds, given.name), entering), part.stage)
-        made = pipeline.register(f"weighted_{i}_{j}", multiply(part.value, factor), part.stage)
+        made = pipeline.register(f"weighted_{i}_{j}", part.value * factor, part.stage)
         terms.append(pipeline.register(f"weighted_{i}_{j}_held", made.value, made.stage))  # retimed into the multiplier
     return tree(pipeline, terms, (int(low.min()), int(high.max())), "filter_")
 
@@ -323,5 +306,5 @@ def _settled(pipeline: Pipeline, filters: CodedFilters, total: Staged, entering:
         given_step = m.input(f"step_{k}", bit_width(least, most))
         limit = pipeline.at(Staged(Signal(least, most, given_step.name), entering), total.stage)
         holds = compare(">=", total.value, limit)
-        code = select(m.register(f"reaches_{k}", holds, bounds=(0, 1)), const(k + 1), code)
+        code = select(m.register(f"reaches_{k}", holds, bounds=(0, 1)), k + 1, code)
     return pipeline.register("code", code, total.stage + 1, (0, filters.steps.shape[1]))

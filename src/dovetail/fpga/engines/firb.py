@@ -17,24 +17,9 @@ import numpy as np
 from dovetail.fpga.engines.folded import Filters, lane_of, lanes_of, named, packed
 from dovetail.fpga.engines.layers import Compute, MappedLayer
 from dovetail.fpga.engines.sequencer import Slot, sequence, turned_sequence
-from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Engine, Format, Pipeline, Staged, fifo_module
+from dovetail.fpga.engines.stream import Engine, Format, Pipeline, Staged, fifo_module, in_blocks
 from dovetail.fpga.engines.words import word_taps
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, compare, pack, signal
 from dovetail.fpga.rtl.modules import Instance, Memory, Module
 from dovetail.hardware.folds import Loops
 from dovetail.hardware.streaming import FoldedRaster, Raster, output_fifo_depth
@@ -137,11 +122,11 @@ def _expander(layer: MappedLayer, part: BottleneckLayer, steps: int, beats: int,
     slot = sequence(m, raster, loops, may, any_of(valid, flushes))
     if steps > beats:
         number, over = m.rounds("pixel_number", steps, signal("advance"))
-        entered = compare("==", number, const(beats - 1))
-        m.drive(signal("flushes"), any_of(entered, all_of(signal("flushes"), negate(over))), signal("advance"), 0)
-    m.output("in0_ready", all_of(slot.ready, negate(flushes)))
+        entered = compare("==", number, beats - 1)
+        m.drive(signal("flushes"), any_of(entered, all_of(signal("flushes"), ~over)), signal("advance"), 0)
+    m.output("in0_ready", all_of(slot.ready, ~flushes))
     if skipped:
-        _skip(m, form, slot, loops, data, negate(flushes))
+        _skip(m, form, slot, loops, data, ~flushes)
     values, lane, end = _computed(pipeline, part, raster, slot, data)
     _hand_on(m, values, part.layer.output.bits, slot.ends, end)
     return (m, *lane), end
@@ -156,10 +141,9 @@ def _skip(m: Module, form: Format, slot: Slot, loops: Loops, data: Signal, enter
         m.output("skip_data", data)
         return
     held = signal("skip_held", 0, (1 << bits_of_word * (words - 1)) - 1)
-    older = [(bits(held, bits_of_word, bits_of_word * (words - 2)), bits_of_word * (words - 2))] if words > 2 else []
+    older = [(held.bits(bits_of_word, bits_of_word * (words - 2)), bits_of_word * (words - 2))] if words > 2 else []
     m.drive(held, pack([*older, (data, bits_of_word)]), takes)
-    assert slot.slice is not None
-    m.output("skip_valid", m.wire("skip_complete", all_of(takes, compare("==", slot.slice, const(words - 1)))))
+    m.output("skip_valid", m.wire("skip_complete", all_of(takes, compare("==", slot.slice, words - 1))))
     m.output("skip_data", m.wire("skip_pixel", pack([(held, held.width), (data, bits_of_word)])))
 
 
@@ -198,8 +182,8 @@ def _last(layer: MappedLayer, block: BottleneckParts, before: int, pace: tuple[n
     depth = reach + output_fifo_depth(output_steps, steps, stage + CREDIT_CLOCKS)
     free, ready = signal("free", 0, depth), m.input("out_ready")
     arrived, left_data = m.net("fifo_valid"), m.net("fifo_data", layer.output.data_bits)
-    m.drive(free, subtract(add(free, all_of(arrived, ready)), slot.emit), reset=depth)
-    m.output("may_step", m.register("may_issue", compare(">", free, const(reach)), reset=1))
+    m.drive(free, free + all_of(arrived, ready) - slot.emit, reset=depth)
+    m.output("may_step", m.register("may_issue", compare(">", free, reach), reset=1))
     beat = m.wire("beat", pack([(pipeline.at(v, stage), layer.output.bits) for v in values]))
     fifo = fifo_module(f"{layer.module}_fifo", beat.width, depth, reserved=True)
     m.instances.append(Instance(fifo.name, "fifo", (
@@ -218,7 +202,7 @@ def _skipped(m: Module, pipeline: Pipeline, slot: Slot, end: int, waits: int, fo
     read = signal("skip_read", 0, (1 << data.width) - 1)
     m.memories.append(Memory("skip", data.width, waits, push, m.counter("skip_write_at", waits, push), data,
                              m.counter("skip_read_at", waits, pop), read,
-                             waits > LUT_MEMORY_DEPTH and waits * data.width >= BLOCK_MEMORY_BITS))
+                             in_blocks(waits, data.width)))
     pixel = m.register("skip_pixel", read)
     return [Staged(m.wire(f"skip_{c}", whole.channel(pixel, c)), end) for c in range(whole.channels)]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from dovetail.fpga.engines.arithmetic import rescaled
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.rtl.expressions import Bits, Signal, add, bit_width, choose, multiply, select, shift_left, signal
+from dovetail.fpga.rtl.expressions import Bits, Signal, bit_width, choose, select, signal
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.graph import IntMatrix
 
@@ -69,6 +70,11 @@ class Ranges:
     whole: tuple[IntMatrix, IntMatrix]
     """Smallest and largest sum of every filter, without bias."""
 
+    @property
+    def so_far(self) -> Range:
+        """Of what is accumulated, which starts with a slice's sum."""
+        return min(self.running[0], self.part[0]), max(self.running[1], self.part[1])
+
 
 def ranges_of(slices: Sequence[IntMatrix], x: Range) -> Ranges:
     """From the weights of every slice (filters x taps) and the range of a tap, which holds zero."""
@@ -95,43 +101,37 @@ class Lane:
     """What it instantiates."""
 
 
-def soft_lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: FilterConstants,
-                     rescale: Rescale) -> Lane:
-    """`lane_module` with its products in logic, as narrow as its weights are."""
-    return lane_module(name, taps, x, w, ranges, sums, constants, rescale, soft_multiplier(f"{name}_product", x, w))
-
-
 def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: FilterConstants,
-                rescale: Rescale, soft: Module | None = None) -> Lane:
+                rescale: Rescale, in_logic: bool = False) -> Lane:
     """x and w: `taps` values side by side; `starts` and `works` belong to the sum, one field per `constants.fields`.
 
-    `sums` over slices are worked on in turn, none where there is one slice. Products are instances of `soft` where there is one.
+    `sums` over slices are worked on in turn, none where there is one slice. Products may be `in_logic`, as narrow as weights are.
     """
+    soft = soft_multiplier(f"{name}_product", x, w) if in_logic else None
     m = Module(name, (f"A lane of {taps} products.",), shared=True)
     pipeline = Pipeline(m)
     words = [_fields(m, port, taps, bounds) for port, bounds in (("x", x), ("w", w))]
     pairs = enumerate(zip(*words, strict=True))
-    level = [pipeline.register(f"product_{i}", multiply(a, b) if soft is None else soft_product(m, soft, f"soft_{i}", a, b), 0)
+    level = [pipeline.register(f"product_{i}", a * b if soft is None else soft_product(m, soft, f"soft_{i}", a, b), 0)
              for i, (a, b) in pairs]
     total = tree(pipeline, level, ranges.part)
     sum_stage = total.stage
     if sums:
-        total = accumulated(m, total, ranges, m.input("starts"), m.input("works"), sums=sums)
+        total = accumulated(m, total, ranges.so_far, m.input("starts"), m.input("works"), sums=sums)
     entering = total.stage
     result = finished(pipeline, total, given_fields(m, constants, entering), ranges, constants, rescale)
     m.output("y", result.value)
     return Lane(m, sum_stage, entering, max(result.stage, entering), result, () if soft is None else (soft,))
 
 
-def accumulated(m: Module, total: Staged, ranges: Ranges, starts: Signal, works: Signal, prefix: str = "",
+def accumulated(m: Module, total: Staged, bounds: Range, starts: Signal, works: Signal, prefix: str = "",
                 sums: int = 1) -> Staged:
     """The sum over slices; of several `sums` that are worked on in turn, the one whose turn it is."""
-    bounds = min(ranges.running[0], ranges.part[0]), max(ranges.running[1], ranges.part[1])
     running = signal(f"{prefix}running", *bounds)
     oldest = running
     for place in range(1, sums):
         oldest = m.register(f"{prefix}running_{place}", oldest, works, bounds=bounds)
-    m.drive(running, select(starts, total.value, add(oldest, total.value)), works)
+    m.drive(running, select(starts, total.value, oldest + total.value), works)
     return Staged(running, total.stage + 1)
 
 
@@ -141,26 +141,23 @@ def given_fields(m: Module, constants: FilterConstants, stage: int, prefix: str 
             for field, values in constants.fields()}
 
 
-def _fields(m: Module, port: str, count: int, bounds: Range) -> list[Signal]:
-    """An input of `count` values side by side, each under its own name and range."""
+def _fields(m: Module, port: str, taps: int, bounds: Range) -> list[Signal]:
+    """An input of values side by side, each under its own name and range."""
     width = bit_width(*bounds)
-    data = m.input(port, count * width)
-    return [m.wire(f"{port}_{i}", Bits(*bounds, data, i * width, width)) for i in range(count)]
+    data = m.input(port, taps * width)
+    return [m.wire(f"{port}_{i}", Bits(*bounds, data, i * width, width)) for i in range(taps)]
 
 
 def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range | None, prefix: str = "") -> Staged:
     """The sum of values of one stage by a registered tree: as one expression it costs tools up to five times as much."""
-    level, number = list(level), 0
-    while len(level) > 1:
-        merged = []
-        for first, second in zip(level[::2], level[1::2], strict=False):
-            known = bounds if len(level) == 2 else None
-            merged.append(pipeline.register(f"{prefix}tree_{number}", add(first.value, second.value), first.stage, known))
-            number += 1
-        if len(level) % 2:
-            merged.append(Staged(pipeline.at(level[-1], merged[0].stage), merged[0].stage))
-        level = merged
-    return level[0]
+    numbers = count()
+
+    def both(first: Staged, second: Staged) -> Staged:
+        number = next(numbers)
+        known = bounds if number == len(level) - 2 else None
+        return pipeline.register(f"{prefix}tree_{number}", first.value + second.value, first.stage, known)
+
+    return pipeline.paired(level, both)
 
 
 def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges: Ranges, constants: FilterConstants,
@@ -169,7 +166,7 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
     low, high = (np.array([int(v) for v in side], dtype=object) for side in ranges.whole)
     if "bias" in given:
         low, high = low + np.array(constants.biases, dtype=object), high + np.array(constants.biases, dtype=object)
-        total = pipeline.register(f"{prefix}biased", add(total.value, _signed(given["bias"], constants.biases)), total.stage,
+        total = pipeline.register(f"{prefix}biased", total.value + _signed(given["bias"], constants.biases), total.stage,
                                   (int(low.min()), int(high.max())))
     if rescale.scales is None:
         return total
@@ -177,13 +174,13 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
         factors = np.array(constants.multipliers, dtype=object)
         low, high = low * factors, high * factors
         known = (int(low.min()), int(high.max()))
-        product = multiply(total.value, pipeline.at(given["multiplier"], total.stage))
+        product = total.value * pipeline.at(given["multiplier"], total.stage)
         total = pipeline.register(f"{prefix}scaled", product, total.stage, known)
         total = pipeline.register(f"{prefix}scaled_held", total.value, total.stage)  # retimed into the multiplier
     if "place" in given:
         lifts = np.array([1 << constants.lifts[p] for p in constants.places], dtype=object)
         low, high = low * lifts, high * lifts
-        options = [shift_left(total.value, lift) for lift in constants.lifts]
+        options = [total.value << lift for lift in constants.lifts]
         lifted = choose(pipeline.at(given["place"], total.stage), options)
         total = pipeline.register(f"{prefix}lifted", lifted, total.stage, (int(low.min()), int(high.max())))
     return rescaled(pipeline, f"{prefix}result", total, (1, 1, constants.shift), rescale.zero, rescale.bounds,
@@ -192,5 +189,4 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
 
 def _signed(staged: Staged, values: Sequence[int]) -> Signal:
     """A table's field, read with the range of its entries."""
-    assert isinstance(staged.value, Signal)
-    return Signal(min(values), max(values), staged.value.name)
+    return Signal(min(values), max(values), staged.signal.name)

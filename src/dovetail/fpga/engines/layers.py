@@ -7,41 +7,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dovetail.cost.dhm import LINE_BLOCK_BITS
 from dovetail.fpga.engines.arithmetic import Ratio, biased, half_of, maximum, print_graph, rescaled
-from dovetail.fpga.engines.stream import (
-    BLOCK_MEMORY_BITS,
-    LUT_MEMORY_DEPTH,
-    MAY_STEP,
-    Engine,
-    Format,
-    Pipeline,
-    Staged,
-    finish_stream,
-    read_stream,
-)
+from dovetail.fpga.engines.sequencer import sequence
+from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, in_blocks, read_stream
 from dovetail.fpga.engines.window import Taps, control, window_taps
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bit_width,
-    compare,
-    const,
-    pack,
-    select,
-    signal,
-    subtract,
-)
-from dovetail.fpga.rtl.modules import Memory, Module
+from dovetail.fpga.engines.words import word_taps
+from dovetail.fpga.rtl.expressions import ONE, Bits, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
+from dovetail.fpga.rtl.modules import ConstantTable, Memory, Module
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.adders.subexpressions import minimize
-from dovetail.hardware.streaming import Cycles, Raster
+from dovetail.hardware.engines import REPEAT_STAGES
+from dovetail.hardware.folds import Channels, Fold, Loops
+from dovetail.hardware.streaming import Cycles, FoldedRaster, Raster
 from dovetail.ir import Window
+
+ADDERS_PER_PRODUCT = 7
+"""Of two bytes, where it is built from adders; only the size of a design is judged by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +112,47 @@ def chosen(layer: MappedLayer, indices: Sequence[int], zero: int, rescale: Resca
     return compute
 
 
+def looked_up(layer: MappedLayer, tables: IntMatrix, lo: int) -> Compute:
+    """Every channel through its row of constants, which starts with the entry of code `lo`; equal rows share a function."""
+
+    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
+        values, known = [], dict[tuple[tuple[int, int], ...], ConstantTable]()
+        for channel, key in enumerate(sorted(taps)):
+            code, stage = taps[key].signal, taps[key].stage
+            span = range(code.lo, code.hi + 1)
+            entries = tuple((c % (1 << code.width), int(tables[channel, c - lo])) for c in span)
+            if len({value for _, value in entries}) == 1:
+                values.append(Staged(const(entries[0][1]), 0))
+                continue
+            if entries not in known:
+                known[entries] = ConstantTable(f"{layer.label}_table_{len(known)}", code.width, entries)
+                pipeline.module.tables.append(known[entries])
+            values.append(pipeline.register(f"{layer.label}_entry_{channel}", known[entries].entry(code), stage))
+        return values, 0
+
+    return compute
+
+
+def multiplied(layer: MappedLayer, zeros: tuple[int, int], rescale: Rescale) -> Compute:
+    """Products of two streams less their zero points, channel by channel; one channel multiplies every one of the other."""
+
+    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
+        columns, first = [taps[key] for key in sorted(taps)], layer.inputs[0].fields
+        both = (columns[:first], columns[first:])
+        left, right = ([lowered(pipeline, f"{layer.label}_in{i}_{c}", x, zeros[i]) for c, x in enumerate(side)]
+                       for i, side in enumerate(both))
+        values = []
+        for channel in range(layer.output.fields):
+            name = f"{layer.label}_product_{channel}"
+            a, b = (side[min(channel, len(side) - 1)] for side in (left, right))
+            stage = max(a.stage, b.stage)
+            product = pipeline.register(name, pipeline.at(a, stage) * pipeline.at(b, stage), stage)
+            values.append(rescale_output(pipeline, name, product, 0, rescale, channel))
+        return values, ADDERS_PER_PRODUCT * len(values)
+
+    return compute
+
+
 def window_engine(layer: MappedLayer, window: Window, fill: int, compute: Compute) -> Engine:
     """An engine around a sliding window; `fill` is what taps in the padding read."""
     (form,) = layer.inputs
@@ -142,6 +165,21 @@ def window_engine(layer: MappedLayer, window: Window, fill: int, compute: Comput
     module.output("in0_ready", all_of(MAY_STEP, ctl.consumes))
     return close(layer, module, pipeline, ctl.emit, compute(pipeline, taps),
                  np.arange(raster.beats), raster.output_steps(), raster.steps)
+
+
+def pool_engine(layer: MappedLayer, window: Window, fill: int, compute: Compute) -> Engine:
+    """An engine that takes a clock per word; `compute` gets the taps of its channels, `fill` where they lie in the padding."""
+    (form,) = layer.inputs
+    raster, loops = Raster(window, form.height, form.width), Loops(Channels(form.channels, 1, 1), Fold(form.fields, 1, 1))
+    assert raster.masks_suffice
+    folded = FoldedRaster(raster, loops)
+    module, pipeline = start(layer)
+    in_valid, in_data = read_stream(module, "in0", form)
+    slot = sequence(module, raster, loops, MAY_STEP, in_valid)
+    module.output("in0_ready", slot.ready)
+    taps = word_taps(pipeline, folded, loops, form, slot, in_data, fill)
+    values = compute(pipeline, {(group, i, j): tap for (group, _, i, j), tap in taps.items()})
+    return close(layer, module, pipeline, Staged(slot.ends, 0), values, folded.input_steps(), folded.output_steps(), folded.steps)
 
 
 def start(layer: MappedLayer) -> tuple[Module, Pipeline]:
@@ -180,9 +218,86 @@ def join_engine(layer: MappedLayer, compute: Compute) -> Engine:
     return close(layer, module, pipeline, Staged(step, 0), compute(pipeline, taps), order, order, beats)
 
 
+def concat_engine(layer: MappedLayer, computes: Sequence[Compute]) -> Engine:
+    """An engine that takes the words of a pixel input after input; every input has a computation of its own for a word."""
+    module, pipeline = start(layer)
+    ports = [read_stream(module, f"in{i}", form) for i, form in enumerate(layer.inputs)]
+    step, words = signal("step"), layer.output.words
+    turn, _ = module.rounds("turn", words, step)
+    firsts = [sum(form.words for form in layer.inputs[:i]) for i in range(len(layer.inputs))]
+    own = [module.wire(f"turn_of_{i}", all_of(compare(">=", turn, first), compare("<", turn, first + form.words)))
+           for i, (first, form) in enumerate(zip(firsts, layer.inputs, strict=True))]
+    there = any_of(*(all_of(o, valid) for o, (valid, _) in zip(own, ports, strict=True)))
+    module.wires.append((step, all_of(MAY_STEP, there)))
+    found, adders = list[list[Staged]](), 0
+    for index, ((_, data), form, compute) in enumerate(zip(ports, layer.inputs, computes, strict=True)):
+        module.output(f"in{index}_ready", all_of(MAY_STEP, own[index]))
+        word = module.register(f"pixel_{index}", data)
+        taps: Taps = {(c, 0, 0): Staged(module.wire(f"in{index}_x{c}", form.channel(word, c)), 1) for c in range(form.fields)}
+        values, more = compute(pipeline, taps)
+        found.append(values)
+        adders += more
+    values = _by_turn(pipeline, layer, own, found)
+    pixels = np.arange(layer.output.pixels, dtype=np.int64)[:, None] * words
+    steps = tuple((pixels + first + np.arange(form.words)).reshape(-1) for first, form in zip(firsts, layer.inputs, strict=True))
+    order = np.arange(layer.output.beats)
+    made = close(layer, module, pipeline, Staged(step, 0), (values, adders), order, order, len(order))
+    return replace(made, own_steps=steps)
+
+
+def _by_turn(pipeline: Pipeline, layer: MappedLayer, own: Sequence[Signal], found: Sequence[Sequence[Staged]]) -> list[Staged]:
+    """Field by field the value of the input whose turn it is."""
+    stage, chosen = max(v.stage for values in found for v in values), []
+    for field in range(layer.output.fields):
+        value: Expr = pipeline.at(found[-1][field], stage)
+        for index in range(len(found) - 1):
+            value = select(pipeline.at(Staged(own[index], 0), stage), pipeline.at(found[index][field], stage), value)
+        chosen.append(pipeline.register(f"{layer.label}_chosen_{field}", value, stage))
+    return chosen
+
+
+def repeat_engine(layer: MappedLayer, rows: int, columns: int, compute: Compute) -> Engine:
+    """Every pixel `columns` times along its row and every row `rows` times; `compute` gets the repeated channels.
+
+    A row is kept in a memory while it comes in, and read from there when it comes again. Steps are beats out, so the source
+    waits while pixels are repeated.
+    """
+    (form,) = layer.inputs
+    module, pipeline = start(layer)
+    in_valid, in_data = read_stream(module, "in0", form)
+    fresh, first_row, column = _turns(module, form.width, rows, columns, signal("step"))
+    step = module.wire("step", all_of(MAY_STEP, select(fresh, in_valid, 1)))
+    takes = module.wire("takes", all_of(step, fresh))
+    module.output("in0_ready", all_of(MAY_STEP, fresh))
+    pixel: Signal = signal("pixel", 0, (1 << form.data_bits) - 1)
+    module.drive(pixel, in_data, takes)
+    word = Staged(pixel, 1)
+    if rows > 1 and form.width > 1:  # a row of one pixel is still in its register
+        again = signal("row_read", 0, (1 << form.data_bits) - 1)
+        module.memories.append(Memory("row", form.data_bits, form.width, takes, column, in_data, column, again,
+                                      form.data_bits * form.width >= LINE_BLOCK_BITS))
+        held, is_first = pipeline.register("row_held", again, 1), pipeline.register("first_row", first_row, 0)
+        word = pipeline.register("word", select(pipeline.at(is_first, 2), pipeline.at(word, 2), held.value), 2)
+        assert word.stage == REPEAT_STAGES
+    taps: Taps = {(c, 0, 0): Staged(module.wire(f"x{c}", form.channel(word.signal, c)), word.stage) for c in range(form.channels)}
+    beats = np.arange(layer.output.beats).reshape(layer.output.height, layer.output.width)
+    return close(layer, module, pipeline, Staged(step, 0), compute(pipeline, taps), beats[::rows, ::columns].reshape(-1),
+                 beats.reshape(-1), layer.output.beats)
+
+
+def _turns(module: Module, width: int, rows: int, columns: int, step: Expr) -> tuple[Expr, Expr, Expr]:
+    """Counters of how often pixel and row have come: whether a step needs a new pixel, whether its row is new, its column."""
+    copy, last = module.counted("copy", columns, step)
+    next_pixel = all_of(step, last)
+    column, ends = module.counted("column", width, next_pixel)
+    turn, _ = module.counted("turn", rows, all_of(next_pixel, ends))
+    first_row = module.wire("row_is_new", compare("==", turn, 0)) if rows > 1 else ONE
+    return module.wire("fresh", all_of(compare("==", copy, 0), first_row)), first_row, column
+
+
 def lowered(pipeline: Pipeline, name: str, value: Staged, zero: int) -> Staged:
     """A value less a zero point."""
-    return value if not zero else pipeline.register(f"{name}_centred", subtract(value.value, const(zero)), value.stage)
+    return value if not zero else pipeline.register(f"{name}_centred", value.value - zero, value.stage)
 
 
 def global_average_engine(layer: MappedLayer, zero: int, rescale: Rescale) -> Engine:
@@ -194,11 +309,11 @@ def global_average_engine(layer: MappedLayer, zero: int, rescale: Rescale) -> En
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
     step = module.wire("step", all_of(MAY_STEP, in_valid))
-    word, word_ends = module.rounds("word", form.words, step) if form.words > 1 else (ZERO, ONE)
+    word, word_ends = module.counted("word", form.words, step)
     moved = all_of(step, word_ends)
-    number, last = module.rounds("step_number", form.pixels, moved) if form.pixels > 1 else (ZERO, ONE)
+    number, last = module.counted("step_number", form.pixels, moved)
     emit = module.wire("emit", all_of(step, last))
-    first = module.register("first_1", compare("==", number, ZERO) if form.pixels > 1 else ONE)
+    first = module.register("first_1", compare("==", number, 0))
     advance = module.register("step_1", step, reset=0)
     pixel = module.register("pixel", in_data)
     module.output("in0_ready", MAY_STEP)
@@ -211,15 +326,14 @@ def global_average_engine(layer: MappedLayer, zero: int, rescale: Rescale) -> En
         x = module.wire(f"x{channel}", form.channel(pixel, channel))
         sums.append(signal(name, lo, hi))
         kept: Expr = sums[-1] if form.words == 1 else Bits(lo, hi, before, channel * width, width)
-        module.drive(sums[-1], select(first, x, add(kept, x)), advance)
+        module.drive(sums[-1], select(first, x, kept + x), advance)
         centred = lowered(pipeline, name, Staged(sums[-1], 2), zero * form.pixels)
         values.append(rescale_output(pipeline, name, centred, 0, rescale, channel))
     if form.words > 1:
         assert form.words >= LEAST_SUMMED_WORDS
-        assert isinstance(word, Signal)
         module.memories.append(Memory("sums", before.width, form.words, module.register("step_2", advance, reset=0),
                                       pipeline.at(Staged(word, 0), 2), pack([(s, width) for s in sums]), word, before,
-                                      form.words > LUT_MEMORY_DEPTH and form.words * before.width >= BLOCK_MEMORY_BITS))
+                                      in_blocks(form.words, before.width)))
     steps = form.beats
     return close(layer, module, pipeline, Staged(emit, 0), (values, form.fields), np.arange(steps),
                  np.arange(steps - form.words, steps), steps)
@@ -238,16 +352,16 @@ def pad_engine(layer: MappedLayer, pads: tuple[int, int, int, int], fill: int) -
     in_valid, in_data = read_stream(module, "in0", form)
     column, row = signal("column", 0, width - 1), signal("row", 0, height - 1)
     inside = module.wire("in_frame", all_of(
-        compare(">=", row, const(top)), compare("<", row, const(top + form.height)),
-        compare(">=", column, const(left)), compare("<", column, const(left + form.width))))
-    begins = all_of(compare("==", row, ZERO), compare("==", column, ZERO))  # no padding before the frame it belongs to
-    step = module.wire("step", all_of(MAY_STEP, select(any_of(inside, begins), in_valid, ONE)))
-    moved = all_of(step, module.rounds("word", form.words, step)[1]) if form.words > 1 else step
-    end_row = module.wire("end_row", compare("==", column, const(width - 1)))
-    module.drive(column, select(end_row, ZERO, add(column, ONE)), moved, 0)
-    module.drive(row, select(compare("==", row, const(height - 1)), ZERO, add(row, ONE)), all_of(moved, end_row), 0)
+        compare(">=", row, top), compare("<", row, top + form.height),
+        compare(">=", column, left), compare("<", column, left + form.width)))
+    begins = all_of(compare("==", row, 0), compare("==", column, 0))  # no padding before the frame it belongs to
+    step = module.wire("step", all_of(MAY_STEP, select(any_of(inside, begins), in_valid, 1)))
+    moved = all_of(step, module.counted("word", form.words, step)[1])
+    end_row = module.wire("end_row", compare("==", column, width - 1))
+    module.drive(column, select(end_row, 0, column + 1), moved, 0)
+    module.drive(row, select(compare("==", row, height - 1), 0, row + 1), all_of(moved, end_row), 0)
     module.output("in0_ready", all_of(MAY_STEP, inside))
-    values = [pipeline.register(f"{layer.label}_padded_{c}", select(inside, form.channel(in_data, c), const(fill)), 0)
+    values = [pipeline.register(f"{layer.label}_padded_{c}", select(inside, form.channel(in_data, c), fill), 0)
               for c in range(form.fields)]
     index = np.arange(height * width * form.words).reshape(height, width, form.words)
     consumed = index[top:top + form.height, left:left + form.width].reshape(-1)

@@ -13,25 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.engines.words import in_blocks
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    all_of,
-    any_bit,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.engines.stream import READ_STAGES, Format, Pipeline, Staged, in_blocks
+from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, any_bit, any_of, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory, Module
 
 BEAT_BYTES = 9
@@ -39,8 +22,6 @@ BEAT_BYTES = 9
 BEAT_BITS = 8 * BEAT_BYTES
 FRAME_BITS = 16
 """Of the number of frames that a set is for."""
-READ_STAGES = 2
-"""Clock edges from an address to its word: the read and a register behind it, as of a ROM."""
 MOST_MEMORIES = 3
 """Memories of an engine: the counter over them has two bits."""
 MAY_WORK = signal("weights_hold")
@@ -67,19 +48,22 @@ class LoadedMemories:
     module: Module
     memories: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def read(self, pipeline: Pipeline, name: str, width: int, depth: int, at: Signal | None, stage: int) -> Signal:
+    def read(self, pipeline: Pipeline, name: str, width: int, depth: int, at: Signal | Const, stage: int) -> Signal:
         """A word at `stage`, from an address of stage 0."""
         module, part = self.module, len(self.memories)
-        address: Expr = ZERO if at is None else pipeline.at(Staged(at, 0), stage - READ_STAGES)
+        address = pipeline.at(Staged(at, 0), stage - READ_STAGES)
         self.memories.append((name, width, depth))
+        columns = columns_of(width)
+        written_at = ZERO if depth == 1 else signal(f"{name}_written_at", 0, depth - 1)
+        column = ZERO if len(columns) == 1 else signal(f"{name}_column", 0, len(columns) - 1)
         fields: list[tuple[Expr, int]] = []
-        for c, size in enumerate(columns_of(width)):
+        for c, size in enumerate(columns):
             read = signal(f"{name}_read_{c}", 0, (1 << size) - 1)
-            chosen = all_of(signal("load_takes"), compare("==", signal("load_part", 0, MOST_MEMORIES), const(part + 1)),
-                            _at(f"{name}_column", len(columns_of(width)), c))
+            chosen = all_of(signal("load_takes"), compare("==", signal("load_part", 0, MOST_MEMORIES), part + 1),
+                            compare("==", column, c))
             write = module.register(f"{name}_write_{c}", chosen, reset=0)
-            value = bits(signal("loaded", 0, (1 << BEAT_BITS) - 1), 0, size)
-            module.memories.append(Memory(f"{name}_store_{c}", size, depth, write, _written_at(name, depth), value, address, read,
+            value = signal("loaded", 0, (1 << BEAT_BITS) - 1).bits(0, size)
+            module.memories.append(Memory(f"{name}_store_{c}", size, depth, write, written_at, value, address, read,
                                           in_blocks(depth, size)))
             fields.append((read, size))
         return module.register(f"{name}_word", pack(fields))
@@ -96,48 +80,35 @@ class LoadedMemories:
         valid, data = m.input("load_valid"), m.input("load_data", BEAT_BITS)
         rest = signal("load_rest", 0, stages)
         working = signal("load_working")
-        ready = m.wire("load_may_take", all_of(negate(working), compare("==", rest, ZERO)))
+        ready = m.wire("load_may_take", all_of(~working, compare("==", rest, 0)))
         takes = m.wire("load_takes", all_of(valid, ready))
         m.output("load_ready", ready)
         m.register("loaded", data)
         part = signal("load_part", 0, MOST_MEMORIES)
-        ends = compare("==", part, ZERO)
+        ends = compare("==", part, 0)
         finished: Expr = ZERO
         for k, (name, width, depth) in enumerate(self.memories):
-            own = m.wire(f"{name}_takes", all_of(takes, compare("==", part, const(k + 1))))
-            last_column = _rounds(m, f"{name}_column", len(columns_of(width)), own)
-            last_word = _rounds(m, f"{name}_address", depth, all_of(own, last_column))
+            own = m.wire(f"{name}_takes", all_of(takes, compare("==", part, k + 1)))
+            _, last_column = m.counted(f"{name}_column", len(columns_of(width)), own)
+            _, last_word = m.counted(f"{name}_address", depth, all_of(own, last_column))
             if depth > 1:
                 m.register(f"{name}_written_at", signal(f"{name}_address", 0, depth - 1))
             finished = m.wire(f"{name}_full", all_of(own, last_column, last_word))
-            ends = select(compare("==", part, const(k + 1)), all_of(last_column, last_word), ends)
-        m.drive(part, select(finished, ZERO, subtract(part, const(-1))), all_of(takes, ends), 0)
-        self._frames(data, all_of(takes, compare("==", part, ZERO)), finished, slot, steps, working, rest, stages)
+            ends = select(compare("==", part, k + 1), all_of(last_column, last_word), ends)
+        m.drive(part, select(finished, 0, part - const(-1)), all_of(takes, ends), 0)
+        self._frames(data, all_of(takes, compare("==", part, 0)), finished, slot, steps, working, rest, stages)
 
     def _frames(self, data: Signal, begins: Expr, finished: Expr, slot: Signal, steps: int, working: Signal, rest: Signal,
                 stages: int) -> None:
         """How long a set holds. The last word is written a clock after it was taken, so work begins a clock later too."""
         m = self.module
         left = signal("set_frames_left", 0, (1 << FRAME_BITS) - 1)
-        last_step = _rounds(m, "set_frame_step", steps, slot)
+        _, last_step = m.counted("set_frame_step", steps, slot)
         ended = m.wire("set_frame_ends", all_of(slot, last_step))
-        counted = m.wire("set_frames_counted", any_bit(bits(left, 0, FRAME_BITS)))
-        m.drive(left, select(ended, subtract(left, counted), bits(data, 0, FRAME_BITS)), any_of(ended, begins), 0)
-        stops = m.wire("set_ends", all_of(ended, compare("==", left, ONE)))
-        m.drive(working, select(stops, ZERO, ONE), any_of(stops, finished), 0)
-        begun = m.register("load_done", all_of(working, negate(stops)), reset=0)
+        counted = m.wire("set_frames_counted", any_bit(left.bits(0, FRAME_BITS)))
+        m.drive(left, select(ended, left - counted, data.bits(0, FRAME_BITS)), any_of(ended, begins), 0)
+        stops = m.wire("set_ends", all_of(ended, compare("==", left, 1)))
+        m.drive(working, select(stops, 0, 1), any_of(stops, finished), 0)
+        begun = m.register("load_done", all_of(working, ~stops), reset=0)
         m.wires.append((MAY_WORK, all_of(working, begun)))
-        m.drive(rest, select(stops, const(stages), subtract(rest, any_bit(bits(rest, 0, rest.width)))), reset=0)
-
-
-def _at(name: str, count: int, place: int) -> Expr:
-    return ONE if count == 1 else compare("==", signal(name, 0, count - 1), const(place))
-
-
-def _written_at(name: str, depth: int) -> Expr:
-    return ZERO if depth == 1 else signal(f"{name}_written_at", 0, depth - 1)
-
-
-def _rounds(m: Module, name: str, count: int, step: Expr) -> Expr:
-    """A counter, where it has anything to count; whether it is at its last value."""
-    return ONE if count == 1 else m.rounds(name, count, step)[1]
+        m.drive(rest, select(stops, stages, rest - any_bit(rest.bits(0, rest.width))), reset=0)

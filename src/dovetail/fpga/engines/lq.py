@@ -16,7 +16,7 @@ from dovetail.fpga.engines.arithmetic import biased, half_of, print_graph
 from dovetail.fpga.engines.layers import Compute, MappedLayer, Rescale, rescale_output
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, TableEntry, add, bits, compare, const, pack, select
+from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, compare, const, pack, select
 from dovetail.fpga.rtl.modules import ConstantTable
 from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, build
 from dovetail.hardware.adders.subexpressions import minimize
@@ -36,8 +36,7 @@ class Datapath(StrEnum):
 
 
 FLOATS = (Datapath.FLOAT_TABLE, Datapath.FP32)
-"""Baselines in single precision (`direct_coded.py`); all others compute the same integers."""
-INTEGERS = tuple(d for d in Datapath if d not in FLOATS)
+"""Baselines in single precision (`floats.py`); all others compute the same integers."""
 
 
 FOUR_INPUTS = ("ecp5",)
@@ -108,11 +107,11 @@ def reached(pipeline: Pipeline, name: str, staged: Staged, left: int, steps: Int
         return Staged(const(sum(value.lo >= t for t in limits)), 0)
     found: list[Expr] = []
     for k, limit in enumerate(limits):
-        holds = compare(">=", value, const(limit))
+        holds = compare(">=", value, limit)
         found.append(holds if isinstance(holds, Const) else pipeline.module.register(f"{name}_reaches_{k}", holds))
     code: Expr = ZERO
     for k, holds in enumerate(found):
-        code = select(holds, const(k + 1), code)
+        code = select(holds, k + 1, code)
     if isinstance(code, Const):
         return Staged(code, 0)
     return pipeline.register(f"{name}_code", code, staged.stage + 1)
@@ -152,11 +151,11 @@ class BitCounters:
     def entry(self, name: str, index: Signal, values: Sequence[int]) -> Expr:
         """values[index], from a table that all who ask by this name share."""
         if len(values) <= 2:  # one bit is no index
-            return select(index, const(values[-1]), const(values[0]))
+            return select(index, values[-1], values[0])
         if name not in self.tables:
             self.tables[name] = ConstantTable(name, index.width, tuple(enumerate(values)))
             self.pipeline.module.tables.append(self.tables[name])
-        return TableEntry(self.tables[name].lo, self.tables[name].hi, name, index)
+        return self.tables[name].entry(index)
 
     def count(self, name: str, chosen: Sequence[Staged]) -> Staged:
         """How many of some bits are set."""
@@ -187,8 +186,7 @@ class BitCounters:
         ones = self.entry(f"{self.label}_ones_of_{size}", index, [p.bit_count() for p in range(1 << size)])
         value = self.pipeline.register(name, ones, stage)
         self.counters += 1
-        assert isinstance(value.value, Signal)
-        return [Staged(module.wire(f"{name}_bit_{k}", bits(value.value, k, 1)), value.stage) for k in range(size.bit_length())]
+        return [Staged(module.wire(f"{name}_bit_{k}", value.signal.bit(k)), value.stage) for k in range(size.bit_length())]
 
     def _added(self, name: str, columns: dict[int, list[Staged]], most: int) -> Staged:
         """Columns of at most two bits as one number."""
@@ -205,7 +203,7 @@ class BitCounters:
             return Staged(module.wire(f"{name}_count", rows[0], (0, most)), stage)
         assert rows[0] is not None
         self.counters += 1
-        return self.pipeline.register(f"{name}_count", add(rows[0], rows[1]), stage, (0, most))
+        return self.pipeline.register(f"{name}_count", rows[0] + rows[1], stage, (0, most))
 
 
 @dataclass(slots=True)
@@ -224,10 +222,9 @@ class Planes(BitCounters):
 
     def _bit(self, tap: int, j: int) -> Staged | None:
         staged, module = self.taps[tap], self.pipeline.module
-        value = staged.value
-        assert isinstance(value, Signal)
+        value = staged.signal
         if not self.op.patterns:
-            return Staged(module.wire(f"{value.name}_bit_{j}", bits(value, j, 1)), staged.stage) if j < value.width else None
+            return Staged(module.wire(f"{value.name}_bit_{j}", value.bit(j)), staged.stage) if j < value.width else None
         is_set = [self.op.patterns[code] >> j & 1 for code in range(value.hi + 1)]
         found = self.entry(f"{self.label}_plane_{j}_of_{value.hi}", value, is_set)
         return None if found == ZERO else Staged(module.wire(f"{value.name}_bit_{j}", found, (0, 1)), staged.stage)
@@ -293,7 +290,7 @@ def _summed(planes: Planes, name: str, counts: Sequence[Staged]) -> Staged:
         merged = []
         for a, b in zip(level[::2], level[1::2], strict=False):
             stage = max(a.stage, b.stage)
-            merged.append(pipeline.register(f"{name}_{number}", add(pipeline.at(a, stage), pipeline.at(b, stage)), stage))
+            merged.append(pipeline.register(f"{name}_{number}", pipeline.at(a, stage) + pipeline.at(b, stage), stage))
             number += 1
         level = sorted([*merged, *level[len(level) - len(level) % 2:]], key=lambda c: c.stage)
     planes.counters += number
@@ -328,8 +325,7 @@ def _tables(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatri
 
     def entry(f: int, tap: int) -> Staged | None:
         staged, code = planes.taps[tap], int(weights[f, tap])
-        value = staged.value
-        assert isinstance(value, Signal)
+        value = staged.signal
         level = np.asarray([_level_weights(op, products, f, j)[code] for j in range(op.input_bits)])
         found = planes.entry(f"{planes.label}_products_{f}_{code}_{value.hi}", value,
                              [int(bit_of[c] @ level) for c in range(value.hi + 1)])
@@ -346,13 +342,13 @@ def _muxes(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix
 
     def chosen(f: int, tap: int) -> Staged | None:
         level = [int(_level_weights(op, products, f, j)[weights[f, tap]]) for j in range(op.input_bits)]
-        terms = [(select(b.value, const(v), ZERO), b.stage) for j, v in enumerate(level)
+        terms = [(select(b.value, v, 0), b.stage) for j, v in enumerate(level)
                  if v and (b := planes.bit(tap, j)) is not None]
         if not terms:
             return None
         total, stage = terms[0]
         for term, _ in terms[1:]:
-            total = add(total, term)
+            total += term
         return planes.pipeline.register(f"{planes.label}_product_{f}_{tap}", total, stage)
 
     return _each(planes, weights, reads, chosen)

@@ -16,22 +16,7 @@ import numpy as np
 
 from dovetail.fpga.engines.layers import MappedLayer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Staged, read_stream
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Expr,
-    Signal,
-    TableEntry,
-    all_of,
-    any_of,
-    bit_width,
-    choose,
-    compare,
-    const,
-    pack,
-    signal,
-)
+from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, all_of, any_of, bit_width, choose, compare, const, pack, signal
 from dovetail.fpga.rtl.modules import ConstantTable, Module
 
 
@@ -82,8 +67,8 @@ def regroup_engine(module_name: str, label: str, form: Format, fields: int) -> E
     in_valid, in_data = read_stream(module, "in0", form)
     step = module.wire("step", all_of(MAY_STEP, in_valid))
     codes, at = code_of_turn(module, plan, step)
-    takes = by_code(at, codes, [const(int(t.takes)) for t in codes])
-    emits = by_code(at, codes, [const(int(t.emits)) for t in codes])
+    takes = by_code(at, [const(int(t.takes)) for t in codes])
+    emits = by_code(at, [const(int(t.emits)) for t in codes])
     module.output("in0_ready", all_of(MAY_STEP, takes))
     emit = module.wire("emit", all_of(step, emits))
     values = _words(module, form, fields, codes, at, step, in_data)
@@ -96,35 +81,32 @@ def regroup_engine(module_name: str, label: str, form: Format, fields: int) -> E
     return replace(made, asked_steps=(steps + asked).reshape(-1))
 
 
-def code_of_turn(module: Module, plan: Sequence[Turn], step: Expr) -> tuple[list[Turn], Signal | None]:
-    """The different turns, and the number of the current one; None where all are alike."""
+def code_of_turn(module: Module, plan: Sequence[Turn], step: Expr) -> tuple[list[Turn], Expr]:
+    """The different turns, and the number of the current one."""
     period = next(p for p in range(1, len(plan) + 1) if len(plan) % p == 0 and tuple(plan[:p]) * (len(plan) // p) == tuple(plan))
     codes = list(dict.fromkeys(plan[:period]))
-    if period == 1:
-        return codes, None
     if len(codes) == period:
-        return codes, module.counter("turn", period, step)
+        return codes, module.counter("turn", period, step) if period > 1 else const(0)
     turn, code = module.counter("turn", period, step), signal("turn_code", 0, len(codes) - 1)
     after = ConstantTable("code_after", turn.width, tuple((t, codes.index(plan[(t + 1) % period])) for t in range(period)))
     module.tables.append(after)
-    module.drive(code, TableEntry(after.lo, after.hi, after.name, turn), step, codes.index(plan[0]))
+    module.drive(code, after.entry(turn), step, codes.index(plan[0]))
     return codes, code
 
 
-def by_code(at: Signal | None, codes: Sequence[Turn], options: Sequence[Expr | None]) -> Expr:
+def by_code(at: Expr, options: Sequence[Expr | None]) -> Expr:
     """The option of the current turn; turns without one get whichever makes the choice cheap."""
     known = [option for option in options if option is not None]
-    if at is None or len(set(known)) == 1:
+    if len(set(known)) == 1:
         return known[0]
     own: list[Expr] = []
     for index, option in enumerate(options):
         neighbour = options[index ^ 1] if index ^ 1 < len(options) else None
         own.append(option or neighbour or known[0])
-    assert len(own) == len(codes)
     return choose(at, own)
 
 
-def _words(module: Module, form: Format, fields: int, codes: Sequence[Turn], at: Signal | None, step: Expr,
+def _words(module: Module, form: Format, fields: int, codes: Sequence[Turn], at: Expr, step: Expr,
            data: Signal) -> list[Staged]:
     """The channels of the word that leaves, in a register behind their choice."""
     unit, width = gcd(form.fields, fields), bit_width(form.lo, form.hi)
@@ -132,20 +114,14 @@ def _words(module: Module, form: Format, fields: int, codes: Sequence[Turn], at:
     held: dict[int, Signal] = {}
     for place in sorted({place for turn in codes for place, _ in turn.kept}):
         sources = [next((beat[b] for p, b in turn.kept if p == place), None) for turn in codes]
-        when = any_of(*(_is(at, index) for index, source in enumerate(sources) if source is not None))
-        keeps = all_of(step, when if any(s is None for s in sources) else ONE)
-        held[place] = module.register(f"held_{place}", by_code(at, codes, sources), keeps)
+        when = any_of(*(compare("==", at, index) for index, source in enumerate(sources) if source is not None))
+        keeps = all_of(step, when) if None in sources else step
+        held[place] = module.register(f"held_{place}", by_code(at, sources), keeps)
     values = []
     for field in range(fields // unit):
         sources = [None if s is None else beat[~s] if s < 0 else held[s] for s in (turn.word[field] for turn in codes)]
-        word: Expr = by_code(at, codes, sources) if any(s is not None for s in sources) else ZERO
+        word: Expr = by_code(at, sources) if any(s is not None for s in sources) else const(0)
         kept = module.register(f"word_{field}", word, bounds=(0, (1 << unit * width) - 1))
         values += [Staged(module.wire(f"x{field * unit + c}", Bits(form.lo, form.hi, kept, c * width, width)), 1)
                    for c in range(unit)]
     return values
-
-
-def _is(at: Signal | None, code: int) -> Expr:
-    return ONE if at is None else compare("==", at, const(code))
-
-

@@ -5,21 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.window import OutputPlace, consuming, follow_input, follow_outputs
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    all_of,
-    any_of,
-    compare,
-    const,
-    negate,
-    select,
-    signal,
-    subtract,
-    successor,
-)
+from dovetail.fpga.rtl.expressions import ONE, Const, Expr, Signal, all_of, any_of, compare, select, signal, successor
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.folds import Loops
 from dovetail.hardware.streaming import Raster
@@ -29,9 +15,9 @@ from dovetail.hardware.streaming import Raster
 class Slot:
     """The clock being issued: whether it happens, what it works on, and where its output lies.
 
-    `takes` loads a beat, `first_pass` says that words are new, `shifts` moves a word into the window, `starts` is the first
-    slice of a sum, `ends` its last and `emit` the last slot of an output pixel; all but `first_pass` and `starts` only while the
-    slot happens. Counters that never move are None.
+    `takes` loads a beat, `first_pass` says that words are new, `shifts` moves a word into the window, `ends` is the last slice of
+    a sum and `emit` the last slot of an output pixel; all but `first_pass` only while the slot happens. Counters that never move
+    are 0.
     """
 
     takes: Signal
@@ -39,19 +25,18 @@ class Slot:
     first_pass: Expr
     shifts: Signal
     works: Signal
-    starts: Expr
     ends: Signal
     emit: Signal
-    slice: Signal | None
-    word: Signal | None
-    weight: Signal | None
-    result: Signal | None
+    slice: Signal | Const
+    word: Signal | Const
+    weight: Signal | Const
+    result: Signal | Const
     place: OutputPlace
 
-
-def counted(module: Module, name: str, count: int, step: Expr) -> tuple[Signal | None, Expr]:
-    """A counter, or nothing where it has one value; also the bit "at the last value"."""
-    return module.rounds(name, count, step) if count > 1 else (None, ONE)
+    @property
+    def starts(self) -> Expr:
+        """Whether it is the first slice of a sum."""
+        return compare("==", self.slice, 0)
 
 
 def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_valid: Expr) -> Slot:
@@ -61,16 +46,16 @@ def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_va
     """
     consumes, first_pass = consuming(raster), signal("first_pass") if loops.passes > 1 else ONE
     fresh = first_pass if loops.reads_words or loops.clocks == 1 else signal("begins")
-    slot = module.wire("slot", all_of(may_step, select(all_of(fresh, consumes), in_valid, ONE)))
+    slot = module.wire("slot", all_of(may_step, select(all_of(fresh, consumes), in_valid, 1)))
     takes = module.wire("takes", all_of(slot, fresh))
     advance = signal("advance")
     emit, arrived, place = follow_outputs(module, raster, advance, 0)
     has_output = module.wire("has_output", arrived)
     works = module.wire("works", all_of(slot, has_output))
-    slice_at, last_slice = counted(module, "slice", loops.slices, slot)
-    _, last_pass = counted(module, "pass", loops.passes, all_of(works, last_slice))
-    leaves = any_of(last_pass, negate(has_output))
-    _, last_block = counted(module, "block", loops.blocks, all_of(slot, last_slice, leaves))
+    slice_at, last_slice = module.counted("slice", loops.slices, slot)
+    _, last_pass = module.counted("pass", loops.passes, all_of(works, last_slice))
+    leaves = any_of(last_pass, ~has_output)
+    _, last_block = module.counted("block", loops.blocks, all_of(slot, last_slice, leaves))
     ends_pixel = all_of(last_slice, leaves, last_block)
     module.wires.append((advance, all_of(slot, ends_pixel)))
     if isinstance(first_pass, Signal):
@@ -79,10 +64,10 @@ def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_va
         module.drive(fresh, ends_pixel, slot, 1)
     follow_input(module, raster, advance)
     ends = module.wire("ends", all_of(works, last_slice))
-    weight, _ = counted(module, "weight_at", loops.clocks, works)
-    result, _ = counted(module, "result_at", loops.results, ends)
+    weight, _ = module.counted("weight_at", loops.clocks, works)
+    result, _ = module.counted("result_at", loops.results, ends)
     shifts = module.wire("shifts", all_of(slot, first_pass))
-    return Slot(takes, all_of(may_step, fresh, consumes), first_pass, shifts, works, _is_zero(slice_at), ends, emit, slice_at,
+    return Slot(takes, all_of(may_step, fresh, consumes), first_pass, shifts, works, ends, emit, slice_at,
                 _word(module, loops, slice_at, last_slice, last_pass, slot, has_output), weight, result, place)
 
 
@@ -97,29 +82,22 @@ def turned_sequence(module: Module, loops: Loops, word_comes: Signal) -> Slot:
     turning = signal("turning")
     slot = module.wire("slot", any_of(word_comes, turning))
     _, last_pass = module.rounds("pass", loops.passes, slot)
-    module.drive(turning, all_of(slot, negate(last_pass)), reset=0)
-    slice_at, last_slice = counted(module, "slice", loops.slices, all_of(slot, last_pass))
+    module.drive(turning, all_of(slot, ~last_pass), reset=0)
+    slice_at, last_slice = module.counted("slice", loops.slices, all_of(slot, last_pass))
     ends = module.wire("ends", all_of(slot, last_slice))
     emit = module.wire("emit", all_of(ends, last_pass))
-    weight, _ = counted(module, "weight_at", loops.clocks, slot)
-    result, _ = counted(module, "result_at", loops.results, ends)
-    return Slot(word_comes, ONE, ONE, word_comes, slot, _is_zero(slice_at), ends, emit, slice_at, slice_at, weight, result,
-                OutputPlace())
+    weight, _ = module.counted("weight_at", loops.clocks, slot)
+    result, _ = module.counted("result_at", loops.results, ends)
+    return Slot(word_comes, ONE, ONE, word_comes, slot, ends, emit, slice_at, slice_at, weight, result, OutputPlace())
 
 
-def _is_zero(value: Signal | None) -> Expr:
-    return ONE if value is None else compare("==", value, ZERO)
-
-
-def _word(module: Module, loops: Loops, slice_at: Signal | None, last_slice: Expr, last_pass: Expr, slot: Expr,
-          has_output: Expr) -> Signal | None:
+def _word(module: Module, loops: Loops, slice_at: Signal | Const, last_slice: Expr, last_pass: Expr, slot: Expr,
+          has_output: Expr) -> Signal | Const:
     """Which word of the pixel the slot works on; passes go over the words of a block again."""
-    if loops.words == 1:
-        return None
-    if loops.blocks == 1:
+    if loops.words == 1 or loops.blocks == 1:
         return slice_at
     word = signal("word", 0, loops.words - 1)
-    again = all_of(last_slice, has_output, negate(last_pass))
-    back = subtract(word, const(loops.slices - 1)) if loops.slices > 1 else word
+    again = all_of(last_slice, has_output, ~last_pass)
+    back = word - (loops.slices - 1) if loops.slices > 1 else word
     module.drive(word, select(again, back, successor(word)), slot, 0)
     return word

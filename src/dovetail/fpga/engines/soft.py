@@ -10,22 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.fpga.rtl.expressions import (
-    ZERO,
-    Bits,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bit_width,
-    bits,
-    multiply,
-    negate,
-    pack,
-    select,
-    shift_right,
-)
+from dovetail.fpga.rtl.expressions import ZERO, Bits, Expr, Signal, all_of, any_of, bit_width, pack, select
 from dovetail.fpga.rtl.modules import Instance, Module
 
 Range = tuple[int, int]
@@ -37,7 +22,7 @@ def soft_multiplier(name: str, x: Range, w: Range) -> Module:
     width = bit_width(*x)
     x_in, w_in = m.input("x", width), m.input("w", bit_width(*w))
     rows = _rows(m, x_in, x[0] < 0, w_in, w[0] < 0)
-    product = multiply(Signal(*x, "x"), Signal(*w, "w"))
+    product = Signal(*x, "x") * Signal(*w, "w")
     most = 1 << width - (x[0] < 0)  # of all its bits: chains whose width follows a narrower range take 72 look-up tables, not 45
     m.output("y", m.wire("product", _summed(m, rows, most - (x[0] >= 0), product.width)))
     left, right = ("$signed(x)" if x[0] < 0 else "$signed({1'b0, x})", "$signed(w)" if w[0] < 0 else "$signed({1'b0, w})")
@@ -60,35 +45,35 @@ def _summed(m: Module, rows: Sequence[Row], most: int, width: int) -> Expr:
     for k, (row, still) in enumerate(rows[1:], 1):
         size = row.width + 2
         placed = m.wire(f"placed_{k}", pack([(lacks, 1), (ZERO, 1), (row, row.width)]))
-        total = m.wire(f"sum_{k}", add(total, Bits(-(1 << size - 1), (1 << size - 1) - 1, placed, 0, size)), bounds)
-        done.append((bits(total, 0, 2), 2))
-        total, lacks = m.wire(f"above_{k}", shift_right(total, 2)), still
-    return pack([*done, (m.wire("whole", add(total, lacks)), width - 2 * len(done))])
+        total = m.wire(f"sum_{k}", total + Bits(-(1 << size - 1), (1 << size - 1) - 1, placed, 0, size), bounds)
+        done.append((total.bits(0, 2), 2))
+        total, lacks = m.wire(f"above_{k}", total >> 2), still
+    return pack([*done, (m.wire("whole", total + lacks), width - 2 * len(done))])
 
 
 def _rows(m: Module, x: Signal, x_signed: bool, w: Signal, w_signed: bool) -> list[Row]:
     digits = -(-(w.width + (not w_signed)) // 2)
-    top: Expr = bits(x, x.width - 1, 1) if x_signed else ZERO
+    top: Expr = x.bit(x.width - 1) if x_signed else ZERO
     found: list[Row] = []
 
     def of_w(place: int) -> Expr:
         if place < 0:
             return ZERO
         if place < w.width:
-            return bits(w, place, 1)
-        return bits(w, w.width - 1, 1) if w_signed else ZERO
+            return w.bit(place)
+        return w.bit(w.width - 1) if w_signed else ZERO
 
     for k in range(digits):
         below, low, high = (of_w(2 * k + at) for at in (-1, 0, 1))
-        once = m.wire(f"once_{k}", select(low, negate(below), below))
-        twice = m.wire(f"twice_{k}", select(high, all_of(negate(low), negate(below)), all_of(low, below)))
-        less = m.wire(f"less_{k}", all_of(high, negate(all_of(low, below))))
+        once = m.wire(f"once_{k}", select(low, ~below, below))
+        twice = m.wire(f"twice_{k}", select(high, all_of(~low, ~below), all_of(low, below)))
+        less = m.wire(f"less_{k}", all_of(high, ~all_of(low, below)))
         fields = []
         for i in range(x.width + 1):
-            own = bits(x, i, 1) if i < x.width else top
-            shifted = bits(x, i - 1, 1) if i else ZERO
+            own = x.bit(i) if i < x.width else top
+            shifted = x.bit(i - 1) if i else ZERO
             taken = any_of(all_of(once, own), all_of(twice, shifted))
-            fields.append((select(less, negate(taken), taken), 1))
+            fields.append((select(less, ~taken, taken), 1))
         if not x_signed:  # the sign of a negated row
             fields.append((less, 1))
         row = m.wire(f"row_{k}", pack(fields))
@@ -99,7 +84,7 @@ def _rows(m: Module, x: Signal, x_signed: bool, w: Signal, w_signed: bool) -> li
 
 def soft_product(module: Module, multiplier: Module, name: str, x: Signal, w: Signal) -> Expr:
     """A product by an instance of `soft_multiplier`; its operands have that one's ranges."""
-    product = multiply(x, w)
+    product = x * w
     ports = [module.wire(f"{name}_{n}", pack([(v, v.width)])) for n, v in (("x", x), ("w", w))]
     y = module.net(f"{name}_y", product.width)
     module.instances.append(Instance(multiplier.name, name, (("x", ports[0]), ("w", ports[1]), ("y", y))))

@@ -6,9 +6,10 @@ There is no clock enable. An engine makes a step only while its output FIFO has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from dovetail.fpga.design import Beats
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -16,18 +17,13 @@ from dovetail.fpga.rtl.expressions import (
     Const,
     Expr,
     Signal,
-    add,
     all_of,
     any_bit,
     any_of,
     bit_width,
-    bits,
     compare,
-    const,
-    negate,
     pack,
     signal,
-    subtract,
 )
 from dovetail.fpga.rtl.modules import Instance, Memory, Module
 from dovetail.hardware.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
@@ -35,10 +31,17 @@ from dovetail.hardware.streaming import CREDIT_RESERVE, Cycles, output_fifo_dept
 BLOCK_MEMORY_BITS = 4096
 """Memories at least this large, and deeper than a look-up table, are asked to become block memory."""
 LUT_MEMORY_DEPTH = 64
+READ_STAGES = 2
+"""Clock edges from the address of weights to the word: the read and a register behind it."""
+
+
+def in_blocks(depth: int, width: int) -> bool:
+    """Whether a memory is asked to become block memory."""
+    return depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class Format(Beats):
     """A stream of height x width pixels of `channels` fields of `bits` bits, values in [lo, hi].
 
     A beat is a whole pixel, or a word of `at_once` of its channels in their order; what the last word of a pixel has beyond
@@ -55,27 +58,8 @@ class Format:
     at_once: int | None = None
 
     @property
-    def fields(self) -> int:
-        """Channels of a beat."""
-        return self.channels if self.at_once is None else self.at_once
-
-    @property
-    def words(self) -> int:
-        """Beats of a pixel."""
-        return -(-self.channels // self.fields)
-
-    @property
-    def data_bits(self) -> int:
-        return self.fields * self.bits
-
-    @property
     def pixels(self) -> int:
         return self.height * self.width
-
-    @property
-    def beats(self) -> int:
-        """Beats of a frame."""
-        return self.pixels * self.words
 
     def in_words(self, fields: int) -> Format:
         """The same pixels in words of so many channels."""
@@ -130,6 +114,12 @@ class Staged:
     value: Signal | Const
     stage: int
 
+    @property
+    def signal(self) -> Signal:
+        """The value, which is no constant."""
+        assert isinstance(self.value, Signal)
+        return self.value
+
 
 class Pipeline:
     """Registers of a free-running pipeline; delays of one value are shared."""
@@ -154,6 +144,20 @@ class Pipeline:
             chain.append(self.module.register(f"{value.name}_d{len(chain) + 1}", before))
         return chain[wait - 1]
 
+    def signal_at(self, staged: Staged, stage: int) -> Signal:
+        """A value that is no constant, as seen at a later stage."""
+        return Staged(self.at(staged, stage), stage).signal
+
+    def paired(self, values: Sequence[Staged], merge: Callable[[Staged, Staged], Staged]) -> Staged:
+        """Values of one stage made one, two by two."""
+        level = list(values)
+        while len(level) > 1:
+            merged = [merge(first, second) for first, second in zip(level[::2], level[1::2], strict=False)]
+            if len(level) % 2:
+                merged.append(Staged(self.at(level[-1], merged[0].stage), merged[0].stage))
+            level = merged
+        return level[0]
+
 
 def read_stream(module: Module, name: str, form: Format) -> tuple[Signal, Signal]:
     """Input ports of a stream; the caller drives `NAME_ready`. Returns (valid, data)."""
@@ -170,22 +174,21 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, level: 
     in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
     count, waiting = signal("count", 0, depth), signal("waiting", 0, depth)
     valid, some = signal("valid"), signal("some")
-    room: Expr = ONE if reserved else m.wire("room", compare("!=", count, const(depth)))
+    room: Expr = ONE if reserved else m.wire("room", compare("!=", count, depth))
     push = m.wire("push", all_of(in_valid, room))
-    load = m.wire("load", all_of(some, any_of(negate(valid), out_ready)))
+    load = m.wire("load", all_of(some, any_of(~valid, out_ready)))
     if not reserved:
-        m.drive(count, subtract(add(count, push), m.wire("pop", all_of(valid, out_ready))), reset=0)
+        m.drive(count, count + push - m.wire("pop", all_of(valid, out_ready)), reset=0)
         m.output("in_ready", room)
-    m.drive(waiting, subtract(add(waiting, push), load), reset=0)
+    m.drive(waiting, waiting + push - load, reset=0)
     # Whether any are waiting is known with their number: asking it would delay all that leaves.
-    several = any_bit(bits(waiting, 1, waiting.width - 1)) if waiting.width > 1 else ZERO
-    m.drive(some, any_of(push, several, all_of(some, negate(load))), reset=0)
-    m.drive(valid, any_of(load, all_of(valid, negate(out_ready))), reset=0)
+    several = any_bit(waiting.bits(1, waiting.width - 1)) if waiting.width > 1 else ZERO
+    m.drive(some, any_of(push, several, all_of(some, ~load)), reset=0)
+    m.drive(valid, any_of(load, all_of(valid, ~out_ready)), reset=0)
     write_at = m.counter("write_at", depth, push)
     read_at = m.counter("read_at", depth, load)
     word = signal("word", 0, (1 << width) - 1)
-    block = depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
-    m.memories.append(Memory("beats", width, depth, push, write_at, in_data, read_at, word, block, load))
+    m.memories.append(Memory("beats", width, depth, push, write_at, in_data, read_at, word, in_blocks(depth, width), load))
     m.output("out_valid", valid)
     m.output("out_data", word)
     if level:
@@ -209,8 +212,8 @@ def fork_module(name: str, width: int, branches: int) -> Module:
     served = [m.wire(f"served{i}", any_of(ready[i], done[i])) for i in range(branches)]
     all_served = m.wire("all_served", all_of(*served))
     for i in range(branches):
-        m.drive(done[i], all_of(in_valid, served[i], negate(all_served)), reset=0)
-        m.output(f"out{i}_valid", all_of(in_valid, negate(done[i])))
+        m.drive(done[i], all_of(in_valid, served[i], ~all_served), reset=0)
+        m.output(f"out{i}_valid", all_of(in_valid, ~done[i]))
         m.output(f"out{i}_data", in_data)
     m.output("in_ready", all_served)
     return m
@@ -231,9 +234,9 @@ def finish_stream(module: Module, pipeline: Pipeline, emit: Staged, values: Sequ
     depth = output_fifo_depth(output_steps, steps, stages)
     count = stages - emit.stage
     flags = signal("valid", 0, (1 << count) - 1)
-    older = [(bits(flags, 0, count - 1), count - 1)] if count > 1 else []
+    older = [(flags.bits(0, count - 1), count - 1)] if count > 1 else []
     module.drive(flags, pack([(emit.value, 1), *older]), reset=0)
-    valid = module.wire("beat_valid", bits(flags, count - 1, 1))
+    valid = module.wire("beat_valid", flags.bit(count - 1))
     beat = module.wire("beat", pack([(pipeline.at(v, stages), field) for v, field in values]))
     fifo = fifo_module(f"{module.name}_fifo", beat.width, depth, reserved=True)
     out_valid, out_data = module.net("fifo_valid"), module.net("fifo_data", beat.width)
@@ -245,8 +248,8 @@ def finish_stream(module: Module, pipeline: Pipeline, emit: Staged, values: Sequ
     spare = signal("spare", -CREDIT_RESERVE - 1, depth - CREDIT_RESERVE - 1)  # room beyond the reserve, if not negative
     left = module.register("left", all_of(out_valid, out_ready), reset=0)
     issued = module.register("issued", module.register("issuing", emit.value, reset=0), reset=0)
-    module.drive(spare, subtract(add(spare, left), issued), reset=spare.hi)
-    module.drive(MAY_STEP, negate(bits(spare, spare.width - 1, 1)), reset=1)
+    module.drive(spare, spare + left - issued, reset=spare.hi)
+    module.drive(MAY_STEP, ~spare.bit(spare.width - 1), reset=1)
     module.output("out_valid", out_valid)
     module.output("out_data", out_data)
     return fifo, stages, depth

@@ -14,18 +14,13 @@ import numpy as np
 from dovetail.fpga.engines.lane import FilterConstants, Lane, Range, Ranges, accumulated, finished, given_fields, tree
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, add, bit_width, bits, multiply, pack, shift_right
+from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, bit_width, pack
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.folds import TWIN_FIELD_BITS, twin_sums
 
 UPPER_BITS = 9
 """Of the upper weight, of which one is taken where the lower one is negative: eight bits would not hold -129."""
-
-
-def twin_weights(upper: IntMatrix, lower: IntMatrix) -> tuple[IntMatrix, IntMatrix]:
-    """The fields of pairs of weights as the multiplicand holds them."""
-    return upper - (lower < 0), lower
 
 
 def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: int, constants: FilterConstants,
@@ -41,13 +36,14 @@ def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: 
         column = m.wire(f"x_{i}", Bits(*x, data, i * width, width))
         lower = Bits(*w, weights, i * (narrow + wide), narrow)
         upper = Bits(w[0] - 1, w[1], weights, i * (narrow + wide) + narrow, wide)
-        products.append(pipeline.register(f"product_{i}", multiply(pair_of(m, f"w_{i}", lower, upper, w), column), 0))
+        products.append(pipeline.register(f"product_{i}", pair_of(m, f"w_{i}", lower, upper, w) * column, 0))
     apart = taken_apart(pipeline, products, twin_sums(x, w), x, w)
     totals = [tree(pipeline, side, ranges.part, f"{label}_") for label, side in zip(SIDES, apart, strict=True)]
     sum_stage = totals[0].stage
     if sums:
         starts, works = m.input("starts"), m.input("works")
-        totals = [accumulated(m, t, ranges, starts, works, f"{label}_", sums) for label, t in zip(SIDES, totals, strict=True)]
+        totals = [accumulated(m, total, ranges.so_far, starts, works, f"{label}_", sums)
+                  for label, total in zip(SIDES, totals, strict=True)]
     entering = totals[0].stage
     results = []
     for label, total in zip(SIDES, totals, strict=True):
@@ -64,7 +60,7 @@ SIDES = ("lower", "upper")
 
 
 def pair_of(m: Module, name: str, lower: Expr, upper: Expr, w: Range) -> Signal:
-    """A pair of weights, the upper one as `twin_weights` says, read as the integer it is."""
+    """A pair of weights, the upper one as `twin_rows` says, read as the integer it is."""
     both = pack([(lower, TWIN_FIELD_BITS), (upper, UPPER_BITS)])
     bounds = ((w[0] << TWIN_FIELD_BITS) + w[0], (w[1] << TWIN_FIELD_BITS) + w[1])
     assert bit_width(*bounds) <= TWIN_FIELD_BITS + UPPER_BITS
@@ -82,12 +78,11 @@ def taken_apart(pipeline: Pipeline, products: Sequence[Staged], most: int, x: Ra
     lowers, uppers = [], []
     for i, (group, total) in enumerate(zip(groups, joined, strict=True)):
         bounds = min(corners) * len(group), max(corners) * len(group)
-        value = pipeline.at(total, stage)
-        assert isinstance(value, Signal)
+        value = pipeline.signal_at(total, stage)
         lower = Bits(*bounds, value, 0, TWIN_FIELD_BITS)
-        carry = bits(value, TWIN_FIELD_BITS - 1, 1)
+        carry = value.bit(TWIN_FIELD_BITS - 1)
         lowers.append(pipeline.register(f"{prefix}lower_part_{i}", lower, stage, bounds))
-        upper = add(shift_right(value, TWIN_FIELD_BITS), carry)
+        upper = (value >> TWIN_FIELD_BITS) + carry
         uppers.append(pipeline.register(f"{prefix}upper_part_{i}", upper, stage, bounds))
     return lowers, uppers
 
@@ -95,5 +90,4 @@ def taken_apart(pipeline: Pipeline, products: Sequence[Staged], most: int, x: Ra
 def twin_rows(lanes: IntMatrix) -> IntMatrix:
     """Weights of an even number of lanes (lanes x taps) as pairs (pairs x taps x (lower, upper)) of fields."""
     lower, upper = lanes[0::2], lanes[1::2]
-    fields = twin_weights(upper, lower)
-    return np.stack([fields[1], fields[0]], axis=-1)
+    return np.stack([lower, upper - (lower < 0)], axis=-1)

@@ -6,24 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Const,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_of, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory, Module
 from dovetail.hardware.streaming import COUNT_STAGES, ISSUE_STAGES, LINE_MEMORY_STAGES, OUTPUT_COUNT_STAGES, Raster
 
@@ -32,13 +15,16 @@ Taps = dict[tuple[int, int, int], Staged]
 Words = dict[tuple[int, int], Signal]
 """(row, column) of the window, dilation included, to the register that holds the pixel there."""
 
+ALONE = Staged(ZERO, 0)
+"""The row or column of an output where there is only one."""
+
 
 @dataclass(frozen=True, slots=True)
 class OutputPlace:
-    """Row and column of an output; None where there is only one."""
+    """Row and column of an output."""
 
-    row: Staged | None = None
-    column: Staged | None = None
+    row: Staged = ALONE
+    column: Staged = ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +46,7 @@ def control(module: Module, raster: Raster, may_step: Expr, in_valid: Expr) -> C
     A step moves so much in so many places that only the flushing knows it at once; lines and outputs are counted later.
     """
     consumes = consuming(raster)
-    step = module.wire("step", all_of(may_step, select(consumes, in_valid, ONE)))
+    step = module.wire("step", all_of(may_step, select(consumes, in_valid, 1)))
     if not raster.counted:
         return Control((step,), Staged(step, 0), consumes, OutputPlace())
     follow_input(module, raster, step)
@@ -87,12 +73,12 @@ def follow_input(module: Module, raster: Raster, step: Expr) -> None:
         return
     number, consumes = signal("step_number", 0, raster.steps - 1), signal("consumes")
     last, input_ends = signal("frame_ends"), signal("input_ends")
-    module.drive(number, select(last, ZERO, add(number, ONE)), step, 0)
+    module.drive(number, select(last, 0, number + 1), step, 0)
     # Registers instead of comparisons, because everything the engine does waits for them.
-    module.drive(last, compare("==", number, const(raster.steps - 2)), step, 0)
-    module.drive(input_ends, compare("==", number, const(raster.beats - 2)) if raster.beats > 1 else last, step,
+    module.drive(last, compare("==", number, raster.steps - 2), step, 0)
+    module.drive(input_ends, compare("==", number, raster.beats - 2) if raster.beats > 1 else last, step,
                  int(raster.beats == 1))
-    module.drive(consumes, all_of(negate(input_ends), any_of(last, consumes)), step, 1)
+    module.drive(consumes, all_of(~input_ends, any_of(last, consumes)), step, 1)
 
 
 def follow_outputs(module: Module, raster: Raster, step: Signal, stage: int) -> tuple[Signal, Expr, OutputPlace]:
@@ -109,35 +95,28 @@ def follow_outputs(module: Module, raster: Raster, step: Signal, stage: int) -> 
 
     def after(waits: Callable[[int], int]) -> Expr:
         along, down = const(waits(raster.window.stride[1] - 1)), const(waits(raster.row_jump - 1))
-        return select(end_row, select(end_frame, const(waits(pause)), down), along)
+        return select(end_row, select(end_frame, waits(pause), down), along)
 
-    module.drive(wait, select(arrived, after(int), subtract(wait, ONE)), step, first)
+    module.drive(wait, select(arrived, after(int), wait - 1), step, first)
     # Whether the wait is over is not asked of the counter, but known with it.
-    module.drive(arrived, select(arrived, after(lambda steps: int(steps == 0)), compare("==", wait, ONE)), step, int(first == 0))
+    module.drive(arrived, select(arrived, after(lambda steps: int(steps == 0)), compare("==", wait, 1)), step, int(first == 0))
     return emit, arrived, place
 
 
 def count_place(module: Module, raster: Raster, emit: Signal, stage: int) -> tuple[OutputPlace, Expr, Expr]:
     """Counters of output rows and columns, and whether an output is the last of its row, and its row the last of the frame."""
-    (rows, columns), place = raster.output_size, OutputPlace()
-    end_row: Expr = ONE
-    end_frame: Expr = ONE
-    row_ends: Expr = emit
-    if columns > 1:
-        column, end_row = module.rounds("out_column", columns, emit)
-        place, row_ends = OutputPlace(None, Staged(column, stage)), all_of(emit, end_row)
-    if rows > 1:
-        # A row may be counted one clock late: it is asked whether it is the last at its last output, long after its first.
-        late = columns > 1 and not raster.pointwise
-        row, end_frame = module.rounds("out_row", rows, module.register("row_ends", row_ends, reset=0) if late else row_ends)
-        place = OutputPlace(Staged(row, stage + late), place.column)
-    return place, end_row, end_frame
+    rows, columns = raster.output_size
+    column, end_row = module.counted("out_column", columns, emit)
+    row_ends = all_of(emit, end_row)
+    # A row may be counted one clock late: it is asked whether it is the last at its last output, long after its first.
+    late = rows > 1 and columns > 1 and not raster.pointwise
+    row, end_frame = module.counted("out_row", rows, module.register("row_ends", row_ends, reset=0) if late else row_ends)
+    return OutputPlace(Staged(row, stage + late), Staged(column, stage)), end_row, end_frame
 
 
 def window_taps(module: Module, pipeline: Pipeline, raster: Raster, form: Format, ctl: Control, data: Signal, fill: int) -> Taps:
     """The taps of every step at stage `raster.stages`; those in the padding read `fill`."""
-    newest = pipeline.at(Staged(module.register("pixel", data), ISSUE_STAGES), window_stage(raster))
-    assert isinstance(newest, Signal)
+    newest = pipeline.signal_at(Staged(module.register("pixel", data), ISSUE_STAGES), window_stage(raster))
     if raster.pointwise:
         words = {(0, 0): newest}
     else:
@@ -157,7 +136,7 @@ def window_taps(module: Module, pipeline: Pipeline, raster: Raster, form: Format
                     taps[channel, i, j] = Staged(module.wire(name, value), seen)
                     continue
                 inside = masks.get((i, j), ONE)
-                taps[channel, i, j] = pipeline.register(name, select(inside, value, const(fill)), seen)
+                taps[channel, i, j] = pipeline.register(name, select(inside, value, fill), seen)
     return taps
 
 
@@ -184,12 +163,12 @@ def memory_rows(pipeline: Pipeline, raster: Raster, ctl: Control, newest: Signal
     write_at = pipeline.at(Staged(column, COUNT_STAGES), window_stage(raster))
     read = signal("lines_read", 0, (1 << lines * width) - 1)
     held = module.register("lines_held", read)
-    older = [(Bits(0, (1 << width) - 1, held, row * width, width), width) for row in range(1, lines)]
+    older = [(held.bits(row * width, width), width) for row in range(1, lines)]
     module.memories.append(Memory("lines", lines * width, raster.width, advance, write_at, pack([*older, (newest, width)]),
                                   column, read, lines * width * raster.width >= 1024))
     words: Words = {}
     for row in range(reach_h):
-        value: Expr = newest if row == lines else Bits(0, (1 << width) - 1, held, row * width, width)
+        value: Expr = newest if row == lines else held.bits(row * width, width)
         for place in range(reach_w - 1, -1, -1):
             words[row, place] = module.register(f"row{row}_column{place}", value, advance)
             value = words[row, place]
@@ -202,8 +181,8 @@ def line_column(module: Module, raster: Raster, step: Signal) -> Signal:
         return module.counter("column", raster.width, step)
     column, ends = signal("column", 0, raster.width - 1), signal("column_last")
     frame = module.register("frame_ends_1", signal("frame_ends"))
-    module.drive(column, select(any_of(frame, ends), ZERO, add(column, ONE)), step, 0)
-    module.drive(ends, all_of(compare("==", column, const(raster.width - 2)), negate(frame)), step, 0)
+    module.drive(column, select(any_of(frame, ends), 0, column + 1), step, 0)
+    module.drive(ends, all_of(compare("==", column, raster.width - 2), ~frame), step, 0)
     return column
 
 
@@ -218,17 +197,16 @@ def tap_masks(pipeline: Pipeline, raster: Raster, place: OutputPlace, stage: int
             for i, row in enumerate(above) for j, column in enumerate(beside)}
 
 
-def inside_bit(pipeline: Pipeline, name: str, index: Staged | None, inside: tuple[int, int], count: int) -> Staged:
+def inside_bit(pipeline: Pipeline, name: str, index: Staged, inside: tuple[int, int], count: int) -> Staged:
     """Whether an output's index of 0..count-1 lies in the interval."""
     start, stop = inside
     if inside == (0, count):
         return Staged(ONE, 0)
     if start == stop:
         return Staged(ZERO, 0)
-    assert index is not None
     # A single index outside is recognised by its bits: that is faster than the carries of a comparison.
-    terms = [compare("!=" if start == 1 else ">=", index.value, const(start - (start == 1)))] if start else []
-    terms += [compare("!=" if stop == count - 1 else "<", index.value, const(stop))] if stop < count else []
+    terms = [compare("!=" if start == 1 else ">=", index.value, start - (start == 1))] if start else []
+    terms += [compare("!=" if stop == count - 1 else "<", index.value, stop)] if stop < count else []
     return Staged(pipeline.module.wire(name, all_of(*terms)), index.stage)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dovetail.fpga.engines.sequencer import Slot
-from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Format, Pipeline, Staged
+from dovetail.fpga.engines.stream import Format, Pipeline, Staged, in_blocks
 from dovetail.fpga.engines.window import Words, tap_masks
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, bit_width, bits, choose, const, pack, select, signal
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, bit_width, choose, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory
 from dovetail.hardware.folds import Loops
 from dovetail.hardware.streaming import FoldedRaster
@@ -34,7 +34,7 @@ def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Form
                 value: Expr = Bits(form.lo, form.hi, held, place * width, width)
                 name = f"x{place}_{i}_{j}"
                 taps[group, channel, i, j] = (
-                    pipeline.register(name, select(masks.get((i, j), ONE), value, const(fill)), seen) if raster.masked
+                    pipeline.register(name, select(masks.get((i, j), ONE), value, fill), seen) if raster.masked
                     else Staged(module.wire(name, value), seen))
     return taps
 
@@ -51,17 +51,11 @@ def pixel_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data:
     pixel = module.register("pixel", pack([(form.channel(data, place), width) for place in range(form.fields)]), slot.takes)
     if stays or loops.passes == 1 or loops.slices == 1:
         return module.register("pixel_word", pixel)
-    assert slot.slice is not None
     again = signal("word_read", 0, (1 << pixel.width) - 1)
     new, write_at = (pipeline.at(Staged(value, 0), 1) for value in (slot.takes, slot.slice))
     module.memories.append(Memory("words", pixel.width, loops.slices, new, write_at, pixel, slot.slice, again,
                                   in_blocks(loops.slices, pixel.width)))
     return module.register("pixel_word", select(new, pixel, again))
-
-
-def in_blocks(depth: int, width: int) -> bool:
-    """Whether a memory is asked to become block memory."""
-    return depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
 
 
 def chosen_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal) -> Signal:
@@ -73,8 +67,6 @@ def chosen_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data
         channels = [loops.input_channel(word, *divmod(place, loops.fold.inputs))
                     for place in range(loops.fold.groups * loops.fold.inputs)]
         options.append(pack([(ZERO if c is None else form.channel(pixel, c), width) for c in channels]))
-    if slot.word is None:
-        return module.register("pixel_word", options[0])
     return module.register("pixel_word", choose(pipeline.at(Staged(slot.word, 0), 1), options))
 
 
@@ -96,7 +88,7 @@ def window_words(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, slot: S
     again = loops.passes > 1 and loops.slices > 1
     kept = [(row, column) for row in rows for column in range(0 if again else 1, reach)]
     read = signal("window_read", 0, (1 << max(1, word.width * len(kept))) - 1)
-    stored = {key: bits(read, index * word.width, word.width) for index, key in enumerate(kept)}
+    stored = {key: read.bits(index * word.width, word.width) for index, key in enumerate(kept)}
     newest = {(row, column): lines[row] if column == reach - 1 else stored[row, column + 1]
               for row in rows for column in range(reach)}
     if kept:
@@ -110,7 +102,6 @@ def window_words(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, slot: S
 
 def keep_words(pipeline: Pipeline, loops: Loops, slot: Slot, shifts: Expr, value: Expr, read: Signal) -> None:
     """The window's memory: all columns that are used again, a word per word of the pixel."""
-    assert slot.word is not None
     read_at, write_at = (pipeline.at(Staged(slot.word, 0), stage) for stage in (1, 2))
     pipeline.module.memories.append(Memory("window", value.width, loops.words, shifts, write_at, value, read_at,
                                            read, in_blocks(loops.words, value.width)))
@@ -130,7 +121,7 @@ def line_words(pipeline: Pipeline, folded: FoldedRaster, slot: Slot, word: Signa
     at = module.counter("line_at", length, slot.shifts)
     read = signal("lines_read", 0, (1 << lines * width) - 1)
     held = module.register("lines_held", read)
-    rows: list[Expr] = [Bits(0, (1 << width) - 1, held, row * width, width) for row in range(lines)]
+    rows: list[Expr] = [held.bits(row * width, width) for row in range(lines)]
     module.memories.append(Memory("lines", lines * width, length, shifts, pipeline.at(Staged(at, 0), 2),
                                   pack([(row, width) for row in (*rows[1:], word)]), at, read,
                                   lines * width * length >= 1024))

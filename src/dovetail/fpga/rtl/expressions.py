@@ -35,12 +35,37 @@ class Expr:
     def signed(self) -> bool:
         return self.lo < 0
 
+    def __add__(self, other: Expr | int) -> Expr:
+        return add(self, _expression(other))
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return subtract(self, _expression(other))
+
+    def __mul__(self, other: Expr) -> Expr:
+        return multiply(self, other)
+
+    def __lshift__(self, amount: int) -> Expr:
+        return shift_left(self, amount)
+
+    def __invert__(self) -> Expr:
+        return negate(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Signal(Expr):
     """A named wire, register or port."""
 
     name: str
+
+    def __rshift__(self, amount: int) -> Expr:
+        return shift_right(self, amount)
+
+    def bit(self, place: int) -> Expr:
+        return bits(self, place, 1)
+
+    def bits(self, start: int, count: int) -> Expr:
+        """A field of it as an integer of its own, not negative."""
+        return bits(self, start, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +194,19 @@ ONE = const(1)
 ZERO = const(0)
 
 
+def _expression(value: Expr | int) -> Expr:
+    return value if isinstance(value, Expr) else const(value)
+
+
 def signal(name: str, lo: int = 0, hi: int = 1) -> Signal:
     return Signal(lo, hi, name)
 
 
 def choose(index: Expr, options: Sequence[Expr]) -> Expr:
     """options[index], by the bits of the index from the lowest up; the index never points beyond them."""
-    assert isinstance(index, Signal)
     level, place = list(options), 0
     while len(level) > 1:
+        assert isinstance(index, Signal)
         bit_of = bits(index, place, 1)
         pairs = zip(level[1::2], level[::2], strict=False)
         level = [select(bit_of, odd, even) for odd, even in pairs] + (level[-1:] if len(level) % 2 else [])
@@ -224,15 +253,18 @@ def pack(fields: Sequence[tuple[Expr, int]]) -> Expr:
     return Pack(0, (1 << sum(w for _, w in fields)) - 1, tuple(fields))
 
 
-def compare(operator: str, left: Expr, right: Expr) -> Expr:
+def compare(operator: str, left: Expr, right: Expr | int) -> Expr:
     """A comparison, decided at once where the ranges decide it."""
+    right = _expression(right)
     known = {"<": (left.hi < right.lo, left.lo >= right.hi), ">=": (left.lo >= right.hi, left.hi < right.lo),
-             ">": (left.lo > right.hi, left.hi <= right.lo), "<=": (left.hi <= right.lo, left.lo > right.hi)}
+             ">": (left.lo > right.hi, left.hi <= right.lo), "<=": (left.hi <= right.lo, left.lo > right.hi),
+             "==": (isinstance(left, Const) and left == right, False)}
     always, never = known.get(operator, (False, False))
     return ONE if always else ZERO if never else Compare(0, 1, operator, left, right)
 
 
-def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+def select(condition: Expr, then: Expr | int, otherwise: Expr | int) -> Expr:
+    then, otherwise = _expression(then), _expression(otherwise)
     if condition == ONE or then == otherwise:
         return then
     if condition == ZERO:

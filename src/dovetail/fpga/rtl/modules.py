@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, add, compare, const, select, signal, successor
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, TableEntry, compare, select, signal, successor
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,10 @@ class ConstantTable:
     @property
     def hi(self) -> int:
         return max(value for _, value in self.entries)
+
+    def entry(self, index: Signal) -> Expr:
+        """The constant that the bits of a signal point to."""
+        return TableEntry(self.lo, self.hi, self.name, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,10 @@ class Module:
         """A counter of at least two values, and the bit "at the last value" as a register of its own, which nothing waits for."""
         assert count > 1
         value, last = signal(name, 0, count - 1), signal(f"{name}_last")
-        self.drive(value, select(last, ZERO, add(value, ONE)) if count & (count - 1) else add(value, ONE), step, 0)
-        self.drive(last, compare("==", value, const(count - 2)), step, 0)
+        self.drive(value, select(last, 0, value + 1) if count & (count - 1) else value + 1, step, 0)
+        self.drive(last, compare("==", value, count - 2), step, 0)
         return value, last
+
+    def counted(self, name: str, count: int, step: Expr) -> tuple[Signal | Const, Signal | Const]:
+        """`rounds`, or constants where there is only one value."""
+        return self.rounds(name, count, step) if count > 1 else (ZERO, ONE)

@@ -2,7 +2,7 @@
 //
 // The bundle and its port table are known by bundle_handle.h alone.
 // usage: harness FOLDER   where FOLDER/jobs.txt holds one line per run:
-//   design frames stall_seed stall_limit max_cycles drain      (stall_seed 0: never stall; max_cycles 0: no limit)
+//   design frames stall_seed stall_limit drain      (stall_seed 0: never stall)
 // Beats lie in FOLDER/RUN_inPORT.bin and go to FOLDER/RUN_outPORT.bin, in the byte layout of the Verilated port;
 // FOLDER/RUN_frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
 // Cycle 1 is the first rising edge after reset.
@@ -29,11 +29,11 @@ constexpr uint64_t kFillCycles = 2000;    // without a beat: then a design that 
 
 constexpr size_t kWriteBytes = 1 << 16;
 
-enum Exit { kDone = 0, kUsage = 2, kStuck = 10, kTooMany = 11, kUnstable = 12, kTooLong = 13 };
+enum Exit { kDone = 0, kUsage = 2, kStuck = 10, kTooMany = 11, kUnstable = 12 };
 
 struct Run {
     unsigned design = 0;
-    uint64_t frames = 0, stall_seed = 0, stall_limit = 0, max_cycles = 0, drain = 0;
+    uint64_t frames = 0, stall_seed = 0, stall_limit = 0, drain = 0;
 };
 
 struct Source {
@@ -257,7 +257,6 @@ private:
         } else if (++quiet_ > run_.stall_limit && !finished()) {
             return fail(kStuck, "no beat moved");
         }
-        if (run_.max_cycles && cycle_ >= run_.max_cycles && !finished()) return fail(kTooLong, "cycle limit reached");
         return kDone;
     }
 
@@ -330,7 +329,7 @@ int main(int count, char** arguments) {
     for (unsigned index = 0; std::getline(jobs, line); ++index) {
         std::istringstream fields(line);
         Run run;
-        fields >> run.design >> run.frames >> run.stall_seed >> run.stall_limit >> run.max_cycles >> run.drain;
+        fields >> run.design >> run.frames >> run.stall_seed >> run.stall_limit >> run.drain;
         if (!fields || run.design >= designs.size()) return kUsage;
         std::printf("run %u\n", index);
         const int code = Simulator(model, designs[run.design], run, folder + "/" + std::to_string(index)).simulate();

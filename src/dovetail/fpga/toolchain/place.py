@@ -12,15 +12,14 @@ import json
 import os
 import shutil
 import sys
-import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.fpga.design import Design
-from dovetail.fpga.rtl.source import is_verilog
-from dovetail.fpga.toolchain.block_registers import absorb_output_registers
+from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_key, override, run_tool
 
@@ -28,21 +27,18 @@ DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k",
 PLACE_TIMEOUT_S = 3600.0
 INSTALL_NEXTPNR = "install it with pip install 'dovetail[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
 TOP = "dovetail_pins"
+MEMORY_PORT_BITS = 18
+"""Data bits of a port of a block memory."""
+Cell = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A routed design: the clock its slowest path allows, and what it occupies, test registers included."""
 
-    device: str
-    tool: str
-    seed: int
     fmax_mhz: float
-    target_mhz: float
     used: Mapping[str, int]
     available: Mapping[str, int]
-    notes: tuple[str, ...]
-    wall_s: float
     cached: bool
 
 
@@ -65,7 +61,6 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
     """Synthesize, place and route a design; `freq_mhz` is what the router aims for, and missing it is no failure."""
     if device not in DEVICES:
         raise UsageError(f"placement of {design.top}: device is {device}; known are {', '.join(DEVICES)}")
-    start = time.monotonic()
     yosys, nextpnr = find_synthesizer("ecp5"), find_nextpnr()
     files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design))}
     sources = " ".join(name for name in files if is_verilog(name))
@@ -96,9 +91,7 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
         raise ToolError(f"nextpnr-ecp5: no clock in the report of {design.top}; the design has no path between registers")
     used = {name: entry["used"] for name, entry in report["utilization"].items() if entry["used"]}
     available = {name: report["utilization"][name]["available"] for name in used}
-    notes = (f"{nextpnr.version}, seed {seed}", "streams end in test registers instead of pins; they are part of what is used")
-    wall_s = time.monotonic() - start
-    return Placement(device, nextpnr.version, seed, float(min(clocks)), freq_mhz, used, available, notes, wall_s, found)
+    return Placement(float(min(clocks)), used, available, found)
 
 
 def core_pins(design: Design) -> list[tuple[str, int, bool]]:
@@ -137,3 +130,53 @@ def pin_wrapper(top: str, pins_of_top: Sequence[tuple[str, int, bool]], name: st
         level, bits = level + 1, len(groups)
         lines.append(f"reg [{bits - 1}:0] level{level}; always @(posedge clk) level{level} <= {{{', '.join(reversed(groups))}}};")
     return "\n".join([*lines, f"assign parity = level{level}[0];", "endmodule", ""])
+
+
+def absorb_output_registers(netlist: dict[str, Any], top: str) -> int:
+    """Move registers behind block memories into them, on a netlist that Yosys has mapped; returns how many.
+
+    A DP16KD gives its word 5.8 ns after the clock (speed grade 6), with its own output register after less than half of that.
+    Yosys leaves that register unused even where every bit read goes straight into a register, as our line buffers do.
+    A port absorbs the registers behind it if every bit that is used goes to one register and nowhere else, and these
+    registers share the port's clock, are always enabled and have no reset. The result behaves alike, clock for clock.
+    """
+    cells: dict[str, Cell] = netlist["modules"][top]["cells"]
+    reads = Counter(bit for cell in cells.values() for port, bits in cell["connections"].items()
+                    if cell["port_directions"][port] == "input" for bit in bits)
+    for port in netlist["modules"][top]["ports"].values():
+        reads.update(port["bits"] if port["direction"] == "output" else [])
+    plain = {cell["connections"]["DI"][0]: name for name, cell in cells.items() if _is_plain(cell)}
+    absorbed = 0
+    for cell in [c for c in cells.values() if c["type"] == "DP16KD"]:
+        for side in "AB":
+            absorbed += _absorb(cells, cell, side, reads, plain)
+    return absorbed
+
+
+def _is_plain(cell: Cell) -> bool:
+    """A register without enable, set or reset."""
+    if cell["type"] != "TRELLIS_FF":
+        return False
+    wires, choices = cell["connections"], cell["parameters"]
+    enabled = choices.get("CEMUX", "1").strip() == "1" or wires.get("CE") == ["1"]
+    return enabled and wires.get("LSR", ["0"]) == ["0"] and "DI" in wires
+
+
+def _absorb(cells: dict[str, Cell], memory: Cell, side: str, reads: Counter[int | str], plain: dict[int | str, str]) -> int:
+    wires = memory["connections"]
+    used = {port: bit for i in range(MEMORY_PORT_BITS) if (port := f"DO{side}{i}") in wires and reads[bit := wires[port][0]]}
+    if not used or memory["parameters"].get(f"REGMODE_{side}", "NOREG").strip() != "NOREG":
+        return 0
+    takers = {port: plain.get(bit) for port, bit in used.items()}
+    names = [name for name in takers.values() if name is not None]
+    if len(names) < len(used) or any(reads[bit] > 1 for bit in used.values()):
+        return 0
+    if any(cells[name]["connections"]["CLK"] != wires[f"CLK{side}"] for name in names):
+        return 0
+    for port, name in takers.items():
+        assert name is not None
+        wires[port] = cells.pop(name)["connections"]["Q"]
+    memory["parameters"][f"REGMODE_{side}"] = "OUTREG"
+    wires[f"OCE{side}"] = ["1"]
+    memory["port_directions"][f"OCE{side}"] = "input"
+    return len(names)

