@@ -11,10 +11,9 @@ import pytest
 
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.toolchain import tools, units
+from dovetail.fpga.toolchain import tools
 from dovetail.fpga.toolchain.resources import RESOURCES
-from dovetail.fpga.toolchain.synthesize import find_synthesizer, parse_cells, synthesize
-from dovetail.fpga.toolchain.units import divide
+from dovetail.fpga.toolchain.synthesize import divide, find_synthesizer, parse_cells, synthesize
 from dovetail.platform.fitted import dhm_model
 
 
@@ -78,7 +77,7 @@ MAIN = {"ecp5": "lut4", "xcu": "lut", "xcup": "lut", "cyclonev": "alm", "cyclone
 def test_parts_add_up_to_the_whole_design(family):
     heard: list[tuple[int, int]] = []
     parts = synthesize(filters(), family, progress=lambda done, total: heard.append((done, total)), unit_bytes=400)
-    whole = synthesize(filters(), family, split=False)
+    whole = synthesize(filters(), family, unit_bytes=None)
     assert heard == [(1, 2), (2, 2)]
     assert "sum over 2 parts synthesized out of context" in parts.notes
     assert parts.resources["register"] == whole.resources["register"] == 2 * 6 * 17
@@ -149,7 +148,7 @@ def test_leaving_out_the_search_for_state_machines_changes_no_count(monkeypatch)
     lanes = divide(filters(), None)[0]
     assert "fsm_encoding" not in lanes.script("ecp5")
     searched = synthesize(filters(), "ecp5")
-    monkeypatch.setattr(units, "FSM_SEARCH_BYTES", 0)
+    monkeypatch.setattr("dovetail.fpga.toolchain.synthesize.FSM_SEARCH_BYTES", 0)
     assert "fsm_encoding" in lanes.script("ecp5")
     assert synthesize(filters(), "ecp5").cells == searched.cells
 

@@ -259,13 +259,3 @@ def test_a_full_disk_ends_in_a_sentence(cache):
 
     with pytest.raises(ToolError, match="No space left on device; make room there or set DOVETAIL_CACHE"):
         cached("kind", "key", make)
-
-
-def test_what_a_killed_process_left_half_made_is_swept_up_after_a_day(cache):
-    old, new = cache / "kind" / ".making-old", cache / "kind" / ".making-new"
-    for folder in (old, new):
-        folder.mkdir(parents=True)
-    os.utime(old, (0, 0))
-    cached("kind", "key", lambda folder: None)
-    assert not old.exists()
-    assert new.exists()

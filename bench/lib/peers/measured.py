@@ -45,7 +45,7 @@ class Measured:
 
 def count(design: Design) -> dict[str, float]:
     """Resources of a design, synthesized as one part, as other tools' modules ask for."""
-    found = synthesize(design, FAMILY, split=False).resources
+    found = synthesize(design, FAMILY, unit_bytes=None).resources
     return {key: found[key] for key in ("lut", "register", "bram36", "dsp")}
 
 

@@ -1,6 +1,6 @@
 """What a folded layer of codes costs, and its best fold: lanes that count pairs of bits, codes and constants in memory.
 
-Counted as the engine is built (fpga/engines/coded_lane.py, folded_coded.py); what one product of codes takes in look-up tables
+Counted as the engine is built (fpga/engines/coded_lane.py, folded.py); what one product of codes takes in look-up tables
 and registers was read off syntheses (docs/method/lq-hardware.md) and is not fitted per family.
 """
 

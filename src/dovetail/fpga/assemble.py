@@ -10,9 +10,8 @@ from dovetail.errors import UsageError
 from dovetail.fpga.design import Design, Fifo, StreamPort
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
-from dovetail.fpga.mapping import stream_formats
+from dovetail.fpga.mapping import reason_unsupported, stream_formats
 from dovetail.fpga.network import StreamNetwork, Taker, make_network
-from dovetail.fpga.refusals import reason_unsupported
 from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.fpga.rtl.verilog import images, print_module
@@ -184,17 +183,14 @@ def stream_port(name: str, tensor: str, form: Format, loads: bool = False) -> St
 def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None,
                    fused: Collection[str] = ()) -> tuple[Module, ...]:
     """The modules of `build_design`, the top first, without their text."""
-    top = _built(graph, name, None, folds, None, fused=fused)
+    top = _built(name, make_network(graph, name, folds=folds, fused=fused))
     return (top.module, *top.parts)
 
 
-def _built(graph: Graph, name: str, labels: Mapping[str, str] | None, folds: Mapping[str, Fold] | None,
-           words: Mapping[str, int] | None, leaving: int | None = None, datapath: Datapath = Datapath.POPCOUNT,
-           fused: Collection[str] = (), loaded: Collection[str] = ()) -> Top:
+def _built(name: str, network: StreamNetwork) -> Top:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
                          "no word of the language")
-    network = make_network(graph, name, labels, folds, words, leaving, datapath, fused, loaded)
     top = Top(network, time_network(network), name)
     top.build()
     return top
@@ -216,8 +212,9 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    top = _built(graph, name, labels, folds, words, leaving, datapath, fused, loaded)
-    network, timing = top.network, top.timing
+    network = make_network(graph, name, labels, folds, words, leaving, datapath, fused, loaded)
+    top = _built(name, network)
+    timing = top.timing
     adders = sum(e.adders for station in network.stations for e in station.engines)
     top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
                          f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")

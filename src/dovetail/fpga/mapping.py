@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from dovetail import ir
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines import layers
 from dovetail.fpga.engines.coded_lane import coded_filters
 from dovetail.fpga.engines.floats import float_engine
-from dovetail.fpga.engines.folded import Filters, folded_engine
-from dovetail.fpga.engines.folded_coded import folded_coded_engine
+from dovetail.fpga.engines.folded import Filters, folded_coded_engine, folded_engine
 from dovetail.fpga.engines.layers import MappedLayer, Rescale, weighted
 from dovetail.fpga.engines.lq import FLOATS, Datapath, coded, coded_window, stepped
 from dovetail.fpga.engines.stream import Engine, Format
@@ -23,36 +23,14 @@ from dovetail.hardware.engines import constant_divisor
 from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.hardware.scans import OWN_FEATURES
 from dovetail.hardware.streaming import Raster
-from dovetail.ir import (
-    Add,
-    AvgPool,
-    Clip,
-    Coded,
-    Concat,
-    Conv,
-    Gemm,
-    GlobalAvgPool,
-    Graph,
-    Lookup,
-    MaxPool,
-    Mul,
-    Node,
-    Op,
-    Reduce,
-    Reshape,
-    Scheme,
-    Select,
-    Thresholds,
-    Upsample,
-    Window,
-)
+from dovetail.ir import Graph, Node, Scheme, Window
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.ranges import stored_ranges
 from dovetail.numerics.requantize import requantizer
 
 Formats = Mapping[str, Format]
 
-SAME_MAP: tuple[type[Op], ...] = (Add, Clip, Lookup, Mul, Reshape)
+SAME_MAP: tuple[type[ir.Op], ...] = (ir.Add, ir.Clip, ir.Lookup, ir.Mul, ir.Reshape)
 """Operators whose flat outputs stream as the map that their inputs are."""
 MOST_LETTERS = 48
 """Letters of a network name that survive in an identifier: two of them and a prefix must fit a file name."""
@@ -172,46 +150,46 @@ class _Site:
         return _rescale(self.graph, self.node)
 
 
-def _conv_engines(site: _Site, op: Conv) -> tuple[Engine, ...]:
+def _conv_engines(site: _Site, op: ir.Conv) -> tuple[Engine, ...]:
     return _windowed(site.layer, op.window, site.zero, *_filters_of(site.graph, site.node, _conv_matrix(site, op)))
 
 
-def _gemm_engines(site: _Site, op: Gemm) -> tuple[Engine, ...]:
+def _gemm_engines(site: _Site, op: ir.Gemm) -> tuple[Engine, ...]:
     (form,) = site.layer.inputs
     return _windowed(site.layer, Window((form.height, form.width)), site.zero,
                      *_filters_of(site.graph, site.node, site.constant()))
 
 
-def _average_engines(site: _Site, op: AvgPool) -> tuple[Engine, ...]:
+def _average_engines(site: _Site, op: ir.AvgPool) -> tuple[Engine, ...]:
     taps, fields = op.window.kernel[0] * op.window.kernel[1], site.layer.output.fields
     sums = np.repeat(np.eye(fields, dtype=np.int64), taps, axis=1)
     return _windowed(site.layer, op.window, site.zero, sums, [-site.zero * taps] * fields, site.rescale())
 
 
-def _maximum_engines(site: _Site, op: MaxPool) -> tuple[Engine, ...]:
+def _maximum_engines(site: _Site, op: ir.MaxPool) -> tuple[Engine, ...]:
     return _windowed(site.layer, op.window, site.layer.inputs[0].lo, None, [site.zero], site.rescale())
 
 
-def _global_average_engines(site: _Site, op: GlobalAvgPool) -> tuple[Engine, ...]:
+def _global_average_engines(site: _Site, op: ir.GlobalAvgPool) -> tuple[Engine, ...]:
     return (layers.global_average_engine(site.layer, site.zero, site.rescale()),)
 
 
-def _select_engines(site: _Site, op: Select) -> tuple[Engine, ...]:
+def _select_engines(site: _Site, op: ir.Select) -> tuple[Engine, ...]:
     return (layers.join_engine(site.layer, layers.chosen(site.layer, op.indices, site.zero, _moved(site.graph, site.node))),)
 
 
-def _repeat_engines(site: _Site, op: Upsample) -> tuple[Engine, ...]:
+def _repeat_engines(site: _Site, op: ir.Upsample) -> tuple[Engine, ...]:
     same = layers.chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
     return (layers.repeat_engine(site.layer, op.rows, op.columns, same),)
 
 
-def _table_engines(site: _Site, op: Lookup) -> tuple[Engine, ...]:
+def _table_engines(site: _Site, op: ir.Lookup) -> tuple[Engine, ...]:
     table = site.constant()
     rows = np.broadcast_to(table, (site.layer.output.fields, table.shape[-1]))
     return (layers.join_engine(site.layer, layers.looked_up(site.layer, rows, op.lo)),)
 
 
-def _coded_engines(site: _Site, op: Coded) -> tuple[Engine, ...]:
+def _coded_engines(site: _Site, op: ir.Coded) -> tuple[Engine, ...]:
     front, behind, window = _explicit_padding(site.layer, coded_window(op, site.layer.inputs[0]), 0)
     params = site.graph.params(site.node)
     if site.datapath in FLOATS:
@@ -220,29 +198,93 @@ def _coded_engines(site: _Site, op: Coded) -> tuple[Engine, ...]:
     return (*front, layers.window_engine(behind, window, 0, compute))
 
 
-def _threshold_engines(site: _Site, op: Thresholds) -> tuple[Engine, ...]:
+def _threshold_engines(site: _Site, op: ir.Thresholds) -> tuple[Engine, ...]:
     steps = site.constant()
     rows = np.broadcast_to(steps, (site.layer.output.channels, steps.shape[-1]))
     return (layers.join_engine(site.layer, stepped(site.layer, rows)),)
 
 
-def _product_engines(site: _Site, op: Mul) -> tuple[Engine, ...]:
+def _product_engines(site: _Site, op: ir.Mul) -> tuple[Engine, ...]:
     zeros = (site.zero, scheme_of(site.graph, site.node.inputs[1]).zero)
     return (layers.join_engine(site.layer, layers.multiplied(site.layer, zeros, site.rescale())),)
 
 
-def _joined_engines(site: _Site, op: Add | Clip | Concat | Reduce) -> tuple[Engine, ...]:
+def _joined_engines(site: _Site, op: ir.Add | ir.Clip | ir.Concat | ir.Reduce) -> tuple[Engine, ...]:
     inputs = site.layer.inputs
     return (layers.join_engine(site.layer, weighted(site.layer, *_of_words(joined(site.graph, site.node, inputs), inputs))),)
 
 
-ENGINES: dict[type[Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
-    Add: _joined_engines, AvgPool: _average_engines, Clip: _joined_engines, Coded: _coded_engines, Concat: _joined_engines,
-    Conv: _conv_engines, Gemm: _gemm_engines, GlobalAvgPool: _global_average_engines, Lookup: _table_engines,
-    MaxPool: _maximum_engines, Mul: _product_engines, Reduce: _joined_engines, Select: _select_engines,
-    Thresholds: _threshold_engines, Upsample: _repeat_engines,
+ENGINES: dict[type[ir.Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
+    ir.Add: _joined_engines, ir.AvgPool: _average_engines, ir.Clip: _joined_engines, ir.Coded: _coded_engines,
+    ir.Concat: _joined_engines, ir.Conv: _conv_engines, ir.Gemm: _gemm_engines, ir.GlobalAvgPool: _global_average_engines,
+    ir.Lookup: _table_engines, ir.MaxPool: _maximum_engines, ir.Mul: _product_engines, ir.Reduce: _joined_engines,
+    ir.Select: _select_engines, ir.Thresholds: _threshold_engines, ir.Upsample: _repeat_engines,
 }
 """The engines of each operator that has any, mapped directly."""
+
+
+def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None:
+    """Why a node cannot be mapped, in one sentence; None if it can."""
+    if graph.shape(node.output)[0] != 1:
+        return f"{node.name}: batch size {graph.shape(node.output)[0]}; hardware takes one frame at a time"
+    for tensor in (*node.inputs, node.output):
+        if tensor not in formats:
+            shape = "x".join(map(str, graph.shape(tensor)))
+            return f"{node.name}: tensor {tensor} ({shape}) has no pixel stream; N,C,H,W, N,C and their flattening have one"
+    if not node.op.still and type(node.op) not in ENGINES:
+        return f"{node.name}: no engine for {node.op.kind}"
+    reason = REASONS.get(type(node.op))
+    found = None if reason is None else reason(graph, node, node.op, [formats[t] for t in node.inputs])
+    return None if found is None else f"{node.name}: {found}"
+
+
+def _average_reason(graph: Graph, node: Node, op: ir.AvgPool, inputs: list[Format]) -> str | None:
+    varying = "the average divides by a count that depends on the position; count the padding instead"
+    return varying if constant_divisor(graph, node) is None else None
+
+
+def _select_reason(graph: Graph, node: Node, op: ir.Select, inputs: list[Format]) -> str | None:
+    flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+    return "chooses from a flattened map, whose features are not channels of one beat" if flat else None
+
+
+def _lookup_reason(graph: Graph, node: Node, op: ir.Lookup, inputs: list[Format]) -> str | None:
+    flat = op.by_channel and len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+    return "a table per feature of a flattened map; look up before flattening" if flat else None
+
+
+def _max_pool_reason(graph: Graph, node: Node, op: ir.MaxPool, inputs: list[Format]) -> str | None:
+    sees = Raster(op.window, inputs[0].height, inputs[0].width).every_window_sees
+    return None if sees else "a window lies in the padding alone and has no largest value; shrink the padding"
+
+
+def _join_reason(graph: Graph, node: Node, op: ir.Broadcast | ir.Concat | ir.Reduce, inputs: list[Format]) -> str | None:
+    if op.broadcasts and {1} < {f.beats for f in inputs}:
+        return "one value per channel for a whole map; it waits for a whole frame, which streams cannot"
+    if len({(f.height, f.width) for f in inputs}) != 1:
+        return f"inputs stream {[f'{f.height}x{f.width}' for f in inputs]} pixels; they must agree"
+    if (op.multiplies and 1 in {f.channels for f in inputs}) or op.joins:
+        return None
+    if len({f.channels for f in inputs}) != 1:
+        return f"inputs stream {[f.channels for f in inputs]} channels; they must agree"
+    flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+    return "bias per feature of a flattened map; reduce before flattening" if flat and node.params else None
+
+
+def _concat_reason(graph: Graph, node: Node, op: ir.Concat, inputs: list[Format]) -> str | None:
+    if (reason := _join_reason(graph, node, op, inputs)) is not None:
+        return reason
+    if op.axis != 1:
+        return f"joins along axis {op.axis}; only channels (axis 1) lie side by side in a beat"
+    flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+    return "joins flattened maps, whose features are not channels of one beat" if flat else None
+
+
+REASONS: dict[type[ir.Op], Callable[[Graph, Node, Any, list[Format]], str | None]] = {
+    ir.Add: _join_reason, ir.AvgPool: _average_reason, ir.Concat: _concat_reason, ir.Lookup: _lookup_reason,
+    ir.MaxPool: _max_pool_reason, ir.Mul: _join_reason, ir.Reduce: _join_reason, ir.Select: _select_reason,
+}
+"""What the engines of some operators cannot do; those of others do everything."""
 
 
 def word_fields(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format,
@@ -260,15 +302,15 @@ def word_fields(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Fo
 def _treats_alike(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> bool:
     """Whether an operator does the same to every channel by itself."""
     match node.op:
-        case Add() | Clip():
+        case ir.Add() | ir.Clip():
             matrix, bias, rescale = joined(graph, node, inputs)
             factors = [np.diagonal(matrix, i * len(matrix)) for i in range(len(inputs))]
             return _uniform(rescale) and len(set(bias)) == 1 and all(len(np.unique(f)) == 1 for f in factors)
-        case Lookup():
+        case ir.Lookup():
             return not node.op.by_channel
-        case Mul():
+        case ir.Mul():
             return len({f.channels for f in inputs}) == 1 and _uniform(_rescale(graph, node))
-        case AvgPool() | MaxPool() | GlobalAvgPool():
+        case ir.AvgPool() | ir.MaxPool() | ir.GlobalAvgPool():
             return _uniform(_rescale(graph, node))
         case _:
             return False
@@ -319,7 +361,7 @@ def _folded(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     head = (f"{node.op.kind} {node.name}: {node.op.attributes()}", f"{form} -> {output}; {loops.clocks} clocks per output pixel.")
     window = op.window or Window((form.height, form.width))
     front, layer, inner = _explicit_padding(MappedLayer(module, label, head, (form,), output), window, zero)
-    if isinstance(node.op, Coded):
+    if isinstance(node.op, ir.Coded):
         codes = coded_filters(node.op, graph.params(node), window, coded_rescale(graph, node), form, loaded)
         return (*front, folded_coded_engine(layer, inner, codes, loops))
     return (*front, folded_engine(layer, inner, zero, stored_filters(graph, node, loops, window), loops))
@@ -330,7 +372,7 @@ def coded_rescale(graph: Graph, node: Node) -> Rescale | None:
     return None if node.op.code_bits else _rescale(graph, node)
 
 
-def _conv_matrix(site: _Site, op: Conv) -> IntMatrix:
+def _conv_matrix(site: _Site, op: ir.Conv) -> IntMatrix:
     """Weights as (filters, channels * kernel), zero outside each filter's group."""
     weight, channels, groups = site.constant(), site.graph.shape(site.node.inputs[0])[1], op.groups
     full = np.zeros((op.filters, channels, *weight.shape[2:]), dtype=np.int64)

@@ -10,13 +10,13 @@ import numpy as np
 
 from dovetail.cost.firb import Bottleneck, bottlenecks
 from dovetail.errors import UnsupportedError, UsageError
+from dovetail.fpga import mapping
 from dovetail.fpga.engines import firb, layers
 from dovetail.fpga.engines.layers import LEAST_SUMMED_WORDS, MappedLayer, weighted
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Engine, Format
-from dovetail.fpga.mapping import engines, identifiers, joined, scheme_of, stored_filters, stream_formats, word_fields
-from dovetail.fpga.refusals import reason_unsupported
+from dovetail.fpga.mapping import identifiers, joined, scheme_of, stored_filters, stream_formats
 from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Graph, Node
 
@@ -103,7 +103,7 @@ class _Builder:
         roots = [self.root(t) for t in node.inputs]
         whole = tuple(self.pixels[t] for t in node.inputs)
         output, fold = self.pixels[node.output], self.folds.get(node.name)
-        fields = word_fields(self.graph, node, whole, output, fold)
+        fields = mapping.word_fields(self.graph, node, whole, output, fold)
         if fields is None:
             fields = (self.any_fields(node, roots),) * 2
         elif node.op.joins:
@@ -116,7 +116,7 @@ class _Builder:
         if node.op.joins and fields[1]:
             made: tuple[Engine, ...] = (_concat_of(self.graph, node, taken, self.streams[node.output], module, label),)
         else:
-            made = engines(self.graph, node, taken, self.streams[node.output], module, label, fold, self.datapath,
+            made = mapping.engines(self.graph, node, taken, self.streams[node.output], module, label, fold, self.datapath,
                            node.name in self.loaded)
         self.stations.append(Station(node.name, label, streams, node.output, made))
 
@@ -172,7 +172,7 @@ def make_network(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     for absent in sorted(set(loaded) - {n.name for n in graph.nodes if n.op.coded and n.name in built.folds}):
         raise UsageError(f"design {name}: loaded weights for {absent}, which is no folded layer of codes; give it a fold")
     for node in graph.nodes:
-        if reason := reason_unsupported(graph, node, built.pixels):
+        if reason := mapping.reason_unsupported(graph, node, built.pixels):
             raise UnsupportedError(f"design {name}: {reason}; place it on another device")
     blocks = {(b.join or b.project).name: b for b in bottlenecks(graph) if b.depthwise.name in fused} if fused else {}
     inside = {n.name for b in blocks.values() for n in (*b.layers, b.join) if n is not None} - set(blocks)

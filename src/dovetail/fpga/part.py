@@ -9,27 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.document import (
-    IDENTIFIER,
-    INCOMPLETE,
-    NATURAL,
-    PLAIN_FILE,
-    Each,
-    Maybe,
-    OneOf,
-    Place,
-    Whole,
-    picked,
-    read_document,
-    read_texts,
-)
+from dovetail import document
+from dovetail.document import IDENTIFIER, INCOMPLETE, NATURAL, PLAIN_FILE, Each, Maybe, OneOf, Place, Whole
 from dovetail.errors import UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design, load_tensor, loaded_node
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, MEMORY_FILE, Shell, build_shell, has_room, load_shell
 from dovetail.fpga.design import Design, Fifo, MemoryPort, StreamPort
 from dovetail.fpga.engines.coded_lane import coded_filters
-from dovetail.fpga.engines.folded_coded import weight_set
+from dovetail.fpga.engines.folded import weight_set
 from dovetail.fpga.engines.lq import Datapath, coded_window
 from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.mapping import coded_rescale, stream_formats
@@ -182,18 +170,18 @@ def store_design(design: Design, folder: Path) -> None:
 
 def load_design(folder: Path) -> Design:
     """A stored design with the Verilog text as it is on disk now; its files lie in its folder and nowhere else."""
-    known = read_document(folder / DESCRIPTION, SCHEMA, INCOMPLETE, DESIGN)
+    known = document.read_document(folder / DESCRIPTION, SCHEMA, INCOMPLETE, DESIGN)
     check_folds(known.get("folds", {}), Place(str(folder / DESCRIPTION), INCOMPLETE, "folds"))
-    files = read_texts(folder, known["files"])
+    files = document.read_texts(folder, known["files"])
     memory = known.get("memory")
     if memory is not None and memory["image"] not in files:
         Place(str(folder / DESCRIPTION), INCOMPLETE, "memory.image").refuse(memory["image"], f"one of {', '.join(files)}")
-    inputs, outputs = (tuple(StreamPort(**picked(p, PORT)) for p in known[way]) for way in ("inputs", "outputs"))
-    return Design(known["top"], files, inputs, outputs, tuple(Fifo(**picked(f, FIFO)) for f in known["fifos"]),
+    inputs, outputs = (tuple(StreamPort(**document.picked(p, PORT)) for p in known[way]) for way in ("inputs", "outputs"))
+    return Design(known["top"], files, inputs, outputs, tuple(Fifo(**document.picked(f, FIFO)) for f in known["fifos"]),
                   known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),
                   {name: tuple(sizes) for name, sizes in known.get("folds", {}).items()},
                   known.get("words", {}), tuple(known.get("fused", ())),
-                  None if memory is None else MemoryPort(**picked(memory, MEMORY)),
+                  None if memory is None else MemoryPort(**document.picked(memory, MEMORY)),
                   known.get("datapath", Datapath.POPCOUNT.value))
 
 

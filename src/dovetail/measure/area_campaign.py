@@ -103,7 +103,7 @@ def count_layer(specimen: AreaLayer, family: str, known: frozenset[str]) -> tupl
     if key in known:
         return key, None
     # One part: a worker is one process with one synthesizer below it, whose memory is bounded.
-    found = synthesize(design, family, split=False)
+    found = synthesize(design, family, unit_bytes=None)
     return key, CountedArea(key, str(specimen), family, tool, found.resources, found.wall_s)
 
 

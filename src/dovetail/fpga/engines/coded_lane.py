@@ -23,12 +23,13 @@ from dovetail.fpga.engines.lane import (
     constants_of,
     finished,
     given_fields,
+    ranges_of,
     tree,
 )
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.lq import BitCounters
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
-from dovetail.fpga.rtl.expressions import ZERO, Bits, Expr, Signal, all_of, bit_width, compare, pack, select, signal
+from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, bit_width, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.ir import Coded, Constant, Window
@@ -82,14 +83,9 @@ class CodedFilters:
                                                                   (self.reach, self.op.input_bits)) if not bits]
             most = self.codes[0].size * self.op.weight_planes * self.op.input_planes * LARGEST_PRODUCT * prod(largest)
             return np.full(len(self.codes), -most), np.full(len(self.codes), most)
-        low = np.zeros(len(self.codes), dtype=np.int64)
-        high = low.copy()
-        for j in range(self.op.input_planes):
-            weights = self.op.weights(self.codes, self.products, j).astype(np.int64).reshape(len(self.codes), -1)
-            positive, negative = np.maximum(weights, 0).sum(axis=1), np.minimum(weights, 0).sum(axis=1)
-            least, most = self.reach if not self.op.input_bits else (0, 1)
-            low, high = low + positive * least + negative * most, high + positive * most + negative * least
-        return low, high
+        planes = [self.op.weights(self.codes, self.products, j).astype(np.int64).reshape(len(self.codes), -1)
+                  for j in range(self.op.input_planes)]
+        return ranges_of(planes, (0, 1) if self.op.input_bits else self.reach).whole
 
     def limits(self) -> IntMatrix:
         """Thresholds no further out than sums reach."""
@@ -130,29 +126,24 @@ class CodedFilters:
         return named + [(f"step_{k}", tuple(int(t) for t in column)) for k, column in enumerate(self.limits().T)]
 
 
-def shifts_of(own: FilterConstants) -> list[int]:
-    """Places by which every filter's sum is shifted down."""
-    return [own.shift - own.lifts[place] for place in own.places]
-
-
 def shifts_alone(bias: Sequence[int], rescale: Rescale) -> bool:
     """Whether engines that load weights can round so."""
     return _loadable(constants_of(bias, rescale))
 
 
 def _loadable(own: FilterConstants) -> bool:
-    return max(own.multipliers) == 1 and min(shifts_of(own)) >= 1 and max(shifts_of(own)) <= LOADED_SHIFT
+    return max(own.multipliers) == 1 and min(own.shifts) >= 1 and max(own.shifts) <= LOADED_SHIFT
 
 
 def loaded_constants(bias: Sequence[int], rescale: Rescale) -> FilterConstants:
     """Constants with the one shift and all the lifts that engines of loaded weights have; UsageError where none is a filter's."""
     own = constants_of(bias, rescale)
     if not _loadable(own):
-        how = "are multiplied" if max(own.multipliers) > 1 else f"are shifted by {min(shifts_of(own))} to {max(shifts_of(own))}"
+        how = "are multiplied" if max(own.multipliers) > 1 else f"are shifted by {min(own.shifts)} to {max(own.shifts)}"
         raise UsageError(f"sums {how}; where weights are loaded they are shifted down by 1 to {LOADED_SHIFT} places alone, leave "
                          "this layer's constant")
     return FilterConstants(own.biases, own.multipliers, tuple(range(LOADED_SHIFT)),
-                           tuple(LOADED_SHIFT - s for s in shifts_of(own)), LOADED_SHIFT, True)
+                           tuple(LOADED_SHIFT - s for s in own.shifts), LOADED_SHIFT, True)
 
 
 def any_constants() -> FilterConstants:
@@ -211,8 +202,7 @@ def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int) -> tupl
     sums, entering = {}, stage + (slices > 1)
     for (i, j), part in parts.items():
         whole = (part.value.lo * slices, part.value.hi * slices)
-        total = summed(m, f"sum_{i}_{j}", Staged(pipeline.at(part, stage), stage), whole, flow)
-        sums[i, j] = total
+        sums[i, j] = summed(m, f"sum_{i}_{j}", Staged(pipeline.at(part, stage), stage), whole, flow)
     if both:
         for j in range(op.input_bits):
             set_bits = signal(f"total_{j}", 0, taps * slices)
@@ -228,37 +218,30 @@ def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int) -> tupl
 
 def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal, w: Signal) -> dict[tuple[int, int], Staged]:
     """Of a slice, per pair of planes: counted pairs of bits, or the sum of what bits gate, sign or multiply."""
-    op, m = filters.op, pipeline.module
-    planes, found = BitCounters(pipeline, "lane"), {}
+    op, planes, found = filters.op, BitCounters(pipeline, "lane"), {}
     for i in range(op.weight_planes):
         for j in range(op.input_planes):
             if op.weight_bits and op.input_bits:
                 found[i, j] = counted_pairs(planes, f"count_{i}_{j}", [(x.bit(j * taps + t), w.bit(i * taps + t))
                                                                   for t in range(taps)])
                 continue
-            values = []
-            for t in range(taps):
-                a, b = _factors(filters, taps, x, w, i, j, t)
-                values.append(pipeline.register(f"product_{i}_{j}_{t}", _product(m, op, f"{i}_{j}_{t}", a, b), 0))
+            values = [pipeline.register(f"product_{i}_{j}_{t}", _product(pipeline.module, filters, taps, x, w, i, j, t), 0)
+                      for t in range(taps)]
             found[i, j] = tree(pipeline, values, None, f"sum_{i}_{j}_")
     return found
 
 
-def _factors(filters: CodedFilters, taps: int, x: Signal, w: Signal, i: int, j: int, t: int) -> tuple[Expr, Expr]:
-    """Tap and weight: bits of a plane, or whole integers."""
-    op, wide, narrow = filters.op, filters.input_width, filters.weight_width
-    a = x.bit(j * taps + t) if op.input_bits else Bits(*filters.reach, x, t * wide, wide)
-    b = w.bit(i * taps + t) if op.weight_bits else Bits(*filters.weight_range, w, t * narrow, narrow)
-    return a, b
-
-
-def _product(m: Module, op: Coded, name: str, a: Expr, b: Expr) -> Expr:
+def _product(m: Module, filters: CodedFilters, taps: int, x: Signal, w: Signal, i: int, j: int, t: int) -> Expr:
+    """Of tap `t` and its weight: bits of planes, or whole integers."""
+    op, wide, narrow, name = filters.op, filters.input_width, filters.weight_width, f"{i}_{j}_{t}"
+    a = x.bit(j * taps + t) if op.input_bits else x.field(t * wide, *filters.reach)
+    b = w.bit(i * taps + t) if op.weight_bits else w.field(t * narrow, *filters.weight_range)
     if op.input_bits:
         return select(a, m.wire(f"weight_{name}", b), 0)
+    tap = m.wire(f"tap_{name}", a)
     if op.weight_bits:
-        tap = m.wire(f"tap_{name}", a)
         return select(b, tap, m.wire(f"minus_{name}", ZERO - tap))
-    return m.wire(f"tap_{name}", a) * m.wire(f"weight_{name}", b)
+    return tap * m.wire(f"weight_{name}", b)
 
 
 def counted_pairs(planes: BitCounters, name: str, pairs: Sequence[tuple[Expr, Expr]]) -> Staged:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dovetail.fpga.engines.layers import MappedLayer, window_engine
-from dovetail.fpga.engines.lq import Datapath, Planes, spread
+from dovetail.fpga.engines.lq import Datapath, Planes, last_that_holds, spread
 from dovetail.fpga.engines.stream import Engine, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_bit, any_of, compare, const, odd_of, pack, select
@@ -211,9 +211,9 @@ def _reached(pipeline: Pipeline, name: str, total: Staged, steps: Floats) -> Sta
     """How many of the ascending thresholds a float reaches: floats are in order as signs and magnitudes are."""
     module, value = pipeline.module, total.signal
     negative, size = value.bit(31), module.wire(f"{name}_size", value.bits(0, 31))
-    code: Expr = ZERO
-    for k, (step, word) in enumerate(zip(steps, _bits_of(steps), strict=True)):
-        limit = const(word & (1 << 31) - 1)
-        holds = all_of(~negative, compare(">=", size, limit)) if step > 0 else any_of(~negative, compare("<=", size, limit))
-        code = select(module.register(f"{name}_reaches_{k}", holds), k + 1, code)
-    return pipeline.register(f"{name}_code", code, total.stage + 1)
+    thresholds = []
+    for step, word in zip(steps, _bits_of(steps), strict=True):
+        limit = word & (1 << 31) - 1
+        thresholds.append(all_of(~negative, compare(">=", size, limit)) if step > 0
+                          else any_of(~negative, compare("<=", size, limit)))
+    return last_that_holds(pipeline, name, thresholds, total.stage)

@@ -15,7 +15,7 @@ from dovetail.fpga.engines.arithmetic import rescaled
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.rtl.expressions import Bits, Signal, bit_width, choose, select, signal
+from dovetail.fpga.rtl.expressions import Signal, bit_width, choose, select, signal
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.graph import IntMatrix
 
@@ -37,6 +37,11 @@ class FilterConstants:
     places: tuple[int, ...]
     shift: int
     raised: bool
+
+    @property
+    def shifts(self) -> list[int]:
+        """Places by which every filter's sum is shifted down."""
+        return [self.shift - self.lifts[place] for place in self.places]
 
     def fields(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Name and value per filter of everything that differs between filters or is not neutral."""
@@ -145,7 +150,7 @@ def _fields(m: Module, port: str, taps: int, bounds: Range) -> list[Signal]:
     """An input of values side by side, each under its own name and range."""
     width = bit_width(*bounds)
     data = m.input(port, taps * width)
-    return [m.wire(f"{port}_{i}", Bits(*bounds, data, i * width, width)) for i in range(taps)]
+    return [m.wire(f"{port}_{i}", data.field(i * width, *bounds)) for i in range(taps)]
 
 
 def tree(pipeline: Pipeline, level: Sequence[Staged], bounds: Range | None, prefix: str = "") -> Staged:

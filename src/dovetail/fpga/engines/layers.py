@@ -13,9 +13,9 @@ from dovetail.fpga.engines.sequencer import sequence
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, in_blocks, read_stream
 from dovetail.fpga.engines.window import Taps, control, window_taps
 from dovetail.fpga.engines.words import word_taps
-from dovetail.fpga.rtl.expressions import ONE, Bits, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
+from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import ConstantTable, Memory, Module
-from dovetail.hardware.adders.graph import IntMatrix
+from dovetail.hardware.adders.graph import AdderGraph, IntMatrix
 from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.hardware.engines import REPEAT_STAGES
 from dovetail.hardware.folds import Channels, Fold, Loops
@@ -66,15 +66,21 @@ def weighted(layer: MappedLayer, matrix: IntMatrix, bias: Sequence[int], rescale
         columns = [taps[key] for key in sorted(taps)]
         graph = minimize(matrix, [(c.value.lo, c.value.hi) for c in columns])
         nodes = print_graph(pipeline, graph, columns, layer.label)
-        values = []
-        for index, term in enumerate(graph.outputs):
-            name = f"{layer.label}_acc_{index}"
-            half = 0 if term is None else half_of(rescale.ratio(index))  # rounding half up comes with the bias
-            value, left = biased(pipeline, name, term, nodes, int(bias[index]), half)
-            values.append(rescale_output(pipeline, name, value, left, rescale, index, half > 0))
-        return values, graph.count
+        return rescaled_sums(pipeline, layer.label, graph, nodes, bias, rescale), graph.count
 
     return compute
+
+
+def rescaled_sums(pipeline: Pipeline, label: str, graph: AdderGraph, nodes: Sequence[Staged], bias: Sequence[int] | IntMatrix,
+                  rescale: Rescale) -> list[Staged]:
+    """All outputs of an adder graph with bias, rescaled."""
+    values = []
+    for index, term in enumerate(graph.outputs):
+        name = f"{label}_acc_{index}"
+        half = 0 if term is None else half_of(rescale.ratio(index))  # rounding half up comes with the bias
+        value, left = biased(pipeline, name, term, nodes, int(bias[index]), half)
+        values.append(rescale_output(pipeline, name, value, left, rescale, index, half > 0))
+    return values
 
 
 def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, rescale: Rescale, index: int,
@@ -325,7 +331,7 @@ def global_average_engine(layer: MappedLayer, zero: int, rescale: Rescale) -> En
         name = f"{layer.label}_sum_{channel}"
         x = module.wire(f"x{channel}", form.channel(pixel, channel))
         sums.append(signal(name, lo, hi))
-        kept: Expr = sums[-1] if form.words == 1 else Bits(lo, hi, before, channel * width, width)
+        kept: Expr = sums[-1] if form.words == 1 else before.field(channel * width, lo, hi)
         module.drive(sums[-1], select(first, x, kept + x), advance)
         centred = lowered(pipeline, name, Staged(sums[-1], 2), zero * form.pixels)
         values.append(rescale_output(pipeline, name, centred, 0, rescale, channel))

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from dovetail.fpga.engines.arithmetic import biased, half_of, print_graph
-from dovetail.fpga.engines.layers import Compute, MappedLayer, Rescale, rescale_output
+from dovetail.fpga.engines.arithmetic import biased, print_graph
+from dovetail.fpga.engines.layers import Compute, MappedLayer, Rescale, rescaled_sums
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, compare, const, pack, select
@@ -86,16 +86,12 @@ def coded(layer: MappedLayer, op: Coded, constants: Sequence[Array], rescale: Re
 def _finished(pipeline: Pipeline, label: str, graph: AdderGraph, nodes: Sequence[Staged], steps: IntMatrix,
               rescale: Rescale | None) -> list[Staged]:
     """Sums to codes by thresholds, or with bias to rounded numbers."""
+    if rescale is not None:
+        return rescaled_sums(pipeline, label, graph, nodes, steps, rescale)
     values = []
     for index, term in enumerate(graph.outputs):
-        name = f"{label}_acc_{index}"
-        if rescale is None:
-            value, left = biased(pipeline, name, term, nodes, 0)
-            values.append(reached(pipeline, name, value, left, steps[index]))
-            continue
-        half = 0 if term is None else half_of(rescale.ratio(index))
-        value, left = biased(pipeline, name, term, nodes, int(steps[index]), half)
-        values.append(rescale_output(pipeline, name, value, left, rescale, index, half > 0))
+        value, left = biased(pipeline, f"{label}_acc_{index}", term, nodes, 0)
+        values.append(reached(pipeline, f"{label}_acc_{index}", value, left, steps[index]))
     return values
 
 
@@ -105,16 +101,16 @@ def reached(pipeline: Pipeline, name: str, staged: Staged, left: int, steps: Int
     limits = [-(-int(t) >> left) for t in steps]  # the least value whose multiple of 2**left reaches t
     if isinstance(value, Const):
         return Staged(const(sum(value.lo >= t for t in limits)), 0)
-    found: list[Expr] = []
-    for k, limit in enumerate(limits):
-        holds = compare(">=", value, limit)
-        found.append(holds if isinstance(holds, Const) else pipeline.module.register(f"{name}_reaches_{k}", holds))
+    return last_that_holds(pipeline, name, [compare(">=", value, limit) for limit in limits], staged.stage)
+
+
+def last_that_holds(pipeline: Pipeline, name: str, thresholds: Sequence[Expr], stage: int) -> Staged:
+    """How many ascending thresholds hold, each a bit of `stage`: the number of the last one."""
     code: Expr = ZERO
-    for k, holds in enumerate(found):
-        code = select(holds, k + 1, code)
-    if isinstance(code, Const):
-        return Staged(code, 0)
-    return pipeline.register(f"{name}_code", code, staged.stage + 1)
+    for k, holds in enumerate(thresholds):
+        kept = holds if isinstance(holds, Const) else pipeline.module.register(f"{name}_reaches_{k}", holds)
+        code = select(kept, k + 1, code)
+    return Staged(code, 0) if isinstance(code, Const) else pipeline.register(f"{name}_code", code, stage + 1)
 
 
 def stepped(layer: MappedLayer, steps: IntMatrix) -> Compute:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.fpga.engines.layers import MappedLayer, close, start
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Staged, read_stream
-from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, all_of, any_of, bit_width, choose, compare, const, pack, signal
+from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, any_of, bit_width, choose, compare, const, pack, signal
 from dovetail.fpga.rtl.modules import ConstantTable, Module
 
 
@@ -122,6 +122,6 @@ def _words(module: Module, form: Format, fields: int, codes: Sequence[Turn], at:
         sources = [None if s is None else beat[~s] if s < 0 else held[s] for s in (turn.word[field] for turn in codes)]
         word: Expr = by_code(at, sources) if any(s is not None for s in sources) else const(0)
         kept = module.register(f"word_{field}", word, bounds=(0, (1 << unit * width) - 1))
-        values += [Staged(module.wire(f"x{field * unit + c}", Bits(form.lo, form.hi, kept, c * width, width)), 1)
+        values += [Staged(module.wire(f"x{field * unit + c}", kept.field(c * width, form.lo, form.hi)), 1)
                    for c in range(unit)]
     return values

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.fpga.rtl.expressions import ZERO, Bits, Expr, Signal, all_of, any_of, bit_width, pack, select
+from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_of, bit_width, pack, select
 from dovetail.fpga.rtl.modules import Instance, Module
 
 Range = tuple[int, int]
@@ -45,7 +45,7 @@ def _summed(m: Module, rows: Sequence[Row], most: int, width: int) -> Expr:
     for k, (row, still) in enumerate(rows[1:], 1):
         size = row.width + 2
         placed = m.wire(f"placed_{k}", pack([(lacks, 1), (ZERO, 1), (row, row.width)]))
-        total = m.wire(f"sum_{k}", total + Bits(-(1 << size - 1), (1 << size - 1) - 1, placed, 0, size), bounds)
+        total = m.wire(f"sum_{k}", total + placed.field(0, -(1 << size - 1), (1 << size - 1) - 1), bounds)
         done.append((total.bits(0, 2), 2))
         total, lacks = m.wire(f"above_{k}", total >> 2), still
     return pack([*done, (m.wire("whole", total + lacks), width - 2 * len(done))])
@@ -78,7 +78,7 @@ def _rows(m: Module, x: Signal, x_signed: bool, w: Signal, w_signed: bool) -> li
             fields.append((less, 1))
         row = m.wire(f"row_{k}", pack(fields))
         size = len(fields)
-        found.append((m.wire(f"multiple_{k}", Bits(-(1 << size - 1), (1 << size - 1) - 1, row, 0, size)), less))
+        found.append((m.wire(f"multiple_{k}", row.field(0, -(1 << size - 1), (1 << size - 1) - 1)), less))
     return found
 
 
@@ -88,4 +88,4 @@ def soft_product(module: Module, multiplier: Module, name: str, x: Signal, w: Si
     ports = [module.wire(f"{name}_{n}", pack([(v, v.width)])) for n, v in (("x", x), ("w", w))]
     y = module.net(f"{name}_y", product.width)
     module.instances.append(Instance(multiplier.name, name, (("x", ports[0]), ("w", ports[1]), ("y", y))))
-    return Bits(product.lo, product.hi, y, 0, product.width)
+    return y.field(0, product.lo, product.hi)

@@ -10,21 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dovetail.fpga.design import Beats
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Const,
-    Expr,
-    Signal,
-    all_of,
-    any_bit,
-    any_of,
-    bit_width,
-    compare,
-    pack,
-    signal,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_bit, any_of, compare, pack, signal
 from dovetail.fpga.rtl.modules import Instance, Memory, Module
 from dovetail.hardware.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 
@@ -67,7 +53,7 @@ class Format(Beats):
 
     def channel(self, data: Signal, index: int) -> Expr:
         """Field `index` of a beat, in no more bits than its values need."""
-        return Bits(self.lo, self.hi, data, index * self.bits, bit_width(self.lo, self.hi))
+        return data.field(index * self.bits, self.lo, self.hi)
 
     def __str__(self) -> str:
         words = "" if self.at_once is None else f", {self.at_once} channels at once"

@@ -33,9 +33,9 @@ def twin_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: 
     data, weights = m.input("x", taps * width), m.input("w", taps * (narrow + wide))
     products = []
     for i in range(taps):
-        column = m.wire(f"x_{i}", Bits(*x, data, i * width, width))
-        lower = Bits(*w, weights, i * (narrow + wide), narrow)
-        upper = Bits(w[0] - 1, w[1], weights, i * (narrow + wide) + narrow, wide)
+        column = m.wire(f"x_{i}", data.field(i * width, *x))
+        lower = weights.field(i * (narrow + wide), *w)
+        upper = weights.field(i * (narrow + wide) + narrow, w[0] - 1, w[1])
         products.append(pipeline.register(f"product_{i}", pair_of(m, f"w_{i}", lower, upper, w) * column, 0))
     apart = taken_apart(pipeline, products, twin_sums(x, w), x, w)
     totals = [tree(pipeline, side, ranges.part, f"{label}_") for label, side in zip(SIDES, apart, strict=True)]

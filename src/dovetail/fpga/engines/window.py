@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
@@ -122,22 +122,31 @@ def window_taps(module: Module, pipeline: Pipeline, raster: Raster, form: Format
     else:
         words = (chain_rows(pipeline, raster, ctl, newest) if raster.line_in_registers
                  else memory_rows(pipeline, raster, ctl, newest))
-    dilation = raster.window.dilation
-    seen = raster.stages - (1 if raster.masked else 0)
-    masks = tap_masks(pipeline, raster, ctl.place, seen)
-    taps: Taps = {}
+    return masked_taps(pipeline, raster, ctl.place, words, raster.stages, fill, form.channels, form.channel)
+
+
+def masked_taps(pipeline: Pipeline, raster: Raster, place: OutputPlace, words: Words, stage: int, fill: int, count: int,
+                field: Callable[[Signal, int], Expr]) -> Taps:
+    """Taps of all `count` fields of a window's words, at `stage`; those in the padding read `fill`."""
+    seen, (down, along) = stage - raster.masked, raster.window.dilation
+    masks, taps = tap_masks(pipeline, raster, place, seen), Taps()
     for i in range(raster.window.kernel[0]):
         for j in range(raster.window.kernel[1]):
-            word = words[i * dilation[0], j * dilation[1]]
-            for channel in range(form.channels):
-                name = f"x{channel}_{i}_{j}"
-                value = form.channel(word, channel)
-                if not raster.masked:
-                    taps[channel, i, j] = Staged(module.wire(name, value), seen)
-                    continue
-                inside = masks.get((i, j), ONE)
-                taps[channel, i, j] = pipeline.register(name, select(inside, value, fill), seen)
+            for n in range(count):
+                name, value = f"x{n}_{i}_{j}", field(words[i * down, j * along], n)
+                taps[n, i, j] = (pipeline.register(name, select(masks[i, j], value, fill), seen) if raster.masked
+                                 else Staged(pipeline.module.wire(name, value), seen))
     return taps
+
+
+def shifted_rows(module: Module, rows: Mapping[int, Expr], reach: int, advance: Expr) -> Words:
+    """Registers of the columns of a window, which its rows enter at the last."""
+    words: Words = {}
+    for row, value in rows.items():
+        for place in range(reach - 1, -1, -1):
+            words[row, place] = module.register(f"row{row}_column{place}", value, advance)
+            value = words[row, place]
+    return words
 
 
 def chain_rows(pipeline: Pipeline, raster: Raster, ctl: Control, newest: Signal) -> Words:
@@ -166,13 +175,7 @@ def memory_rows(pipeline: Pipeline, raster: Raster, ctl: Control, newest: Signal
     older = [(held.bits(row * width, width), width) for row in range(1, lines)]
     module.memories.append(Memory("lines", lines * width, raster.width, advance, write_at, pack([*older, (newest, width)]),
                                   column, read, lines * width * raster.width >= 1024))
-    words: Words = {}
-    for row in range(reach_h):
-        value: Expr = newest if row == lines else held.bits(row * width, width)
-        for place in range(reach_w - 1, -1, -1):
-            words[row, place] = module.register(f"row{row}_column{place}", value, advance)
-            value = words[row, place]
-    return words
+    return shifted_rows(module, {**{row: held.bits(row * width, width) for row in range(lines)}, lines: newest}, reach_w, advance)
 
 
 def line_column(module: Module, raster: Raster, step: Signal) -> Signal:

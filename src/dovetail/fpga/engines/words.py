@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dovetail.fpga.engines.sequencer import Slot
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged, in_blocks
-from dovetail.fpga.engines.window import Words, tap_masks
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, bit_width, choose, pack, select, signal
+from dovetail.fpga.engines.window import Words, masked_taps, shifted_rows
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, bit_width, choose, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory
 from dovetail.hardware.folds import Loops
 from dovetail.hardware.streaming import FoldedRaster
@@ -20,23 +20,13 @@ def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Form
 
     With `turned` all passes go over a word before the next one comes.
     """
-    module, raster = pipeline.module, folded.raster
+    raster = folded.raster
     word = pixel_word(pipeline, loops, form, slot, data, turned or not raster.pointwise)
     rows = {(0, 0): word} if raster.pointwise else window_words(pipeline, folded, loops, slot, word)
-    seen = folded.stages - (1 if raster.masked else 0)
-    masks, width = tap_masks(pipeline, raster, slot.place, seen), bit_width(form.lo, form.hi)
-    taps: WordTaps = {}
-    for i in range(raster.window.kernel[0]):
-        for j in range(raster.window.kernel[1]):
-            held = rows[i * raster.window.dilation[0], j * raster.window.dilation[1]]
-            for place in range(loops.fold.groups * loops.fold.inputs):
-                group, channel = divmod(place, loops.fold.inputs)
-                value: Expr = Bits(form.lo, form.hi, held, place * width, width)
-                name = f"x{place}_{i}_{j}"
-                taps[group, channel, i, j] = (
-                    pipeline.register(name, select(masks.get((i, j), ONE), value, fill), seen) if raster.masked
-                    else Staged(module.wire(name, value), seen))
-    return taps
+    width, inputs = bit_width(form.lo, form.hi), loops.fold.inputs
+    taps = masked_taps(pipeline, raster, slot.place, rows, folded.stages, fill, loops.fold.groups * inputs,
+                       lambda held, place: held.field(place * width, form.lo, form.hi))
+    return {(*divmod(place, inputs), i, j): tap for (place, i, j), tap in taps.items()}
 
 
 def pixel_word(pipeline: Pipeline, loops: Loops, form: Format, slot: Slot, data: Signal, stays: bool) -> Signal:
@@ -78,13 +68,7 @@ def window_words(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, slot: S
     rows, reach = [i * window.dilation[0] for i in range(window.kernel[0])], window.reach[1]
     wanted = {(row, j * window.dilation[1]) for row in rows for j in range(window.kernel[1])}
     if loops.words == 1:
-        found: Words = {}
-        for row in rows:
-            value: Expr = lines[row]
-            for column in range(reach - 1, -1, -1):
-                found[row, column] = module.register(f"row{row}_column{column}", value, shifts)
-                value = found[row, column]
-        return found
+        return shifted_rows(module, {row: lines[row] for row in rows}, reach, shifts)
     again = loops.passes > 1 and loops.slices > 1
     kept = [(row, column) for row in rows for column in range(0 if again else 1, reach)]
     read = signal("window_read", 0, (1 << max(1, word.width * len(kept))) - 1)
@@ -92,19 +76,15 @@ def window_words(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, slot: S
     newest = {(row, column): lines[row] if column == reach - 1 else stored[row, column + 1]
               for row in rows for column in range(reach)}
     if kept:
-        keep_words(pipeline, loops, slot, shifts, pack([(newest[key], word.width) for key in kept]), read)
+        read_at, write_at = (pipeline.at(Staged(slot.word, 0), stage) for stage in (1, 2))
+        value = pack([(newest[key], word.width) for key in kept])
+        module.memories.append(Memory("window", value.width, loops.words, shifts, write_at, value, read_at, read,
+                                      in_blocks(loops.words, value.width)))
     # A second pass over a single slice works on the word it has.
     enable = ONE if again or loops.passes == 1 else shifts
     return {key: module.register(f"row{key[0]}_column{key[1]}",
                                  select(shifts, newest[key], stored[key]) if again else newest[key], enable)
             for key in sorted(wanted)}
-
-
-def keep_words(pipeline: Pipeline, loops: Loops, slot: Slot, shifts: Expr, value: Expr, read: Signal) -> None:
-    """The window's memory: all columns that are used again, a word per word of the pixel."""
-    read_at, write_at = (pipeline.at(Staged(slot.word, 0), stage) for stage in (1, 2))
-    pipeline.module.memories.append(Memory("window", value.width, loops.words, shifts, write_at, value, read_at,
-                                           read, in_blocks(loops.words, value.width)))
 
 
 def line_words(pipeline: Pipeline, folded: FoldedRaster, slot: Slot, word: Signal, shifts: Expr) -> list[Expr]:

@@ -41,8 +41,8 @@ class Expr:
     def __sub__(self, other: Expr | int) -> Expr:
         return subtract(self, _expression(other))
 
-    def __mul__(self, other: Expr) -> Expr:
-        return multiply(self, other)
+    def __mul__(self, other: Expr | int) -> Expr:
+        return multiply(self, _expression(other))
 
     def __lshift__(self, amount: int) -> Expr:
         return shift_left(self, amount)
@@ -66,6 +66,10 @@ class Signal(Expr):
     def bits(self, start: int, count: int) -> Expr:
         """A field of it as an integer of its own, not negative."""
         return bits(self, start, count)
+
+    def field(self, start: int, lo: int, hi: int) -> Expr:
+        """A field of it as an integer of [lo, hi], which says how many bits it has."""
+        return Bits(lo, hi, self, start, bit_width(lo, hi))
 
 
 @dataclass(frozen=True, slots=True)

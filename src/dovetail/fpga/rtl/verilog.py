@@ -8,28 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    Addition,
-    AnyBit,
-    Bits,
-    Compare,
-    Const,
-    Expr,
-    Logic,
-    Multiplication,
-    Mux,
-    Not,
-    Overlay,
-    Pack,
-    Parity,
-    ShiftLeft,
-    ShiftRight,
-    Signal,
-    TableEntry,
-    bit_width,
-)
+from dovetail.fpga.rtl import expressions as rtl
+from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, bit_width
 from dovetail.fpga.rtl.modules import ConstantTable, Memory, Module, Register, Rom
+
+COMPOUND = (rtl.Addition, rtl.Multiplication, rtl.Mux, rtl.Overlay, rtl.Compare, rtl.Logic, rtl.AnyBit, rtl.Parity)
+"""Expressions that are more than one word when they are printed."""
 
 
 def literal(value: int, width: int) -> str:
@@ -65,41 +49,41 @@ def extend(value: Signal, start: int, count: int, signed: bool, width: int) -> s
 def fit(expr: Expr, width: int) -> str:
     """Text of an expression as exactly `width` bits, equal to its value modulo 2**width."""
     match expr:
-        case Const():
+        case rtl.Const():
             fits = -(1 << (width - 1)) <= expr.lo < 1 << width
             return literal(expr.lo if fits else expr.lo % (1 << width), width)
         case Signal():
             return extend(expr, 0, expr.width, expr.signed, width)
-        case ShiftRight():
+        case rtl.ShiftRight():
             return extend(expr.value, expr.amount, expr.value.width - expr.amount, expr.signed, width)
-        case Bits():
+        case rtl.Bits():
             return extend(expr.value, expr.start, expr.count, expr.signed, width)
-        case ShiftLeft():
+        case rtl.ShiftLeft():
             if width <= expr.amount:
                 return literal(0, width)
             text = fit(expr.value, width - expr.amount)
-            if isinstance(expr.value, Signal | Bits | ShiftRight) and text.startswith("{"):
+            if isinstance(expr.value, Signal | rtl.Bits | rtl.ShiftRight) and text.startswith("{"):
                 text = text[1:-1]  # one concatenation instead of two
             return f"{{{text}, {expr.amount}'d0}}"
-        case Addition():
+        case rtl.Addition():
             return f"{operand(expr.left, width)} {'-' if expr.minus else '+'} {operand(expr.right, width)}"
-        case Multiplication():
+        case rtl.Multiplication():
             sides = (fit(expr.left, width), fit(expr.right, width))
             signed = expr.left.signed or expr.right.signed  # says no more than the extension does, but tools build less
             return " * ".join(f"$signed({s})" if signed else s for s in sides)
-        case TableEntry():
+        case rtl.TableEntry():
             assert width == expr.width, "a table's entry must be named before it is extended"
             return f"{expr.table}({expr.index.name})"
-        case Mux():
+        case rtl.Mux():
             return f"{operand(expr.condition, 1)} ? {operand(expr.then, width)} : {operand(expr.otherwise, width)}"
-        case Pack():
+        case rtl.Pack():
             above = width - sum(bits for _, bits in expr.fields)
             assert above >= 0, "packed fields must be named before they are cut"
             texts = [literal(0, above)] * (above > 0) + [fit(value, bits) for value, bits in reversed(expr.fields)]
             return f"{{{', '.join(texts)}}}" if len(texts) > 1 else texts[0]
-        case Overlay():
+        case rtl.Overlay():
             return f"{operand(expr.left, width)} | {operand(expr.right, width)}"
-        case Compare() | Logic() | Not() | AnyBit() | Parity():
+        case rtl.Compare() | rtl.Logic() | rtl.Not() | rtl.AnyBit() | rtl.Parity():
             return bit(expr) if width == 1 else f"{{{width - 1}'d0, {operand(expr, 1)}}}"
         case _:
             raise AssertionError(f"unknown expression {type(expr).__name__}")
@@ -108,28 +92,26 @@ def fit(expr: Expr, width: int) -> str:
 def operand(expr: Expr, width: int) -> str:
     """An expression inside another one: in parentheses where it is compound."""
     text = fit(expr, width)
-    compound = isinstance(expr, Addition | Multiplication | Mux | Overlay | Compare | Logic | AnyBit | Parity) \
-        and not text.startswith("{")
-    return f"({text})" if compound else text
+    return f"({text})" if isinstance(expr, COMPOUND) and not text.startswith("{") else text
 
 
 def bit(expr: Expr) -> str:
     """Text of a one-bit expression."""
     match expr:
-        case Compare():
+        case rtl.Compare():
             signed = expr.left.signed or expr.right.signed
             sides = (expr.left, expr.right)
             width = max(s.width + (signed and not s.signed) for s in sides)
             ordered = signed and expr.operator not in ("==", "!=")
             left, right = (f"$signed({fit(s, width)})" if ordered else operand(s, width) for s in sides)
             return f"{left} {expr.operator} {right}"
-        case Logic():
+        case rtl.Logic():
             return f" {expr.operator} ".join(operand(t, 1) for t in expr.terms)
-        case Not():
+        case rtl.Not():
             return f"~{operand(expr.term, 1)}"
-        case Parity():
+        case rtl.Parity():
             return f"^({expr.value.name} & {expr.value.width}'h{expr.mask:x})"
-        case AnyBit():
+        case rtl.AnyBit():
             return f"|{operand(expr.value, expr.value.width)}"
         case _:
             return fit(expr, 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections import Counter
@@ -18,26 +19,29 @@ from pathlib import Path
 
 from dovetail.errors import ToolError, UnsupportedError, UsageError
 from dovetail.files import scratch_folder
-from dovetail.fpga.design import Design, is_verilog
+from dovetail.fpga.design import Design, is_verilog, module_texts, without_comments
+from dovetail.fpga.toolchain import tools
 from dovetail.fpga.toolchain.resources import RESOURCES
-from dovetail.fpga.toolchain.tools import (
-    GIBIBYTE,
-    INSTALL_YOSYS,
-    Command,
-    Tool,
-    cache_lookup,
-    cached,
-    content_key,
-    find_pyosys,
-    find_yosys,
-    parallelism,
-    run_tools,
-)
-from dovetail.fpga.toolchain.units import Unit, divide
+from dovetail.fpga.toolchain.tools import GIBIBYTE, INSTALL_YOSYS, Command, Tool, cached
 
 FAMILIES = tuple(RESOURCES)
 UNIT_BYTES = 12_000
 """Verilog text from which a module is synthesized on its own; below, starting Yosys costs more than it saves."""
+PASSES: Mapping[str, str] = {
+    "ecp5": "synth_ecp5 {dsp} -top {top}",
+    "xcu": "synth_xilinx -family xcu -flatten -noiopad -noclkbuf {dsp} -top {top}",
+    "xcup": "synth_xilinx -family xcup -flatten -noiopad -noclkbuf {dsp} -top {top}",
+    "cyclonev": "synth_intel_alm -family cyclonev -noiopad -noclkbuf {dsp} -top {top}",
+    "cyclone10gx": "synth_intel_alm -family cyclone10gx -noiopad -noclkbuf {dsp} -top {top}",
+}
+FSM_SEARCH_BYTES = 300_000
+"""Text up to which Yosys looks for state machines: it judges every register that selects among constants by all cells, which of
+thousands of products in tables does not come to an end. Engines have none to find."""
+HEADER = re.compile(r"\bmodule\s+\w+\s*\((?:[^()]|\([^()]*\))*\)\s*;")
+MULTIPLICATION = re.compile(r"(?<![(@*])\*(?![)*])")
+DEFINED = re.compile(r"\bmodule\s+(\w+)")
+WORD = re.compile(r"[A-Za-z_][\w$]*")
+STRING_OR_WORD = re.compile(rf'"[^"\n]*"|{WORD.pattern}')
 SYNTHESIS_TIMEOUT_S = 3600.0
 SYNTHESIS_MEMORY_BYTES = 10 * GIBIBYTE
 LAST_CYCLONE10GX = (0, 41)
@@ -74,14 +78,13 @@ def synthesize(
     design: Design,
     family: str,
     progress: Callable[[int, int], None] | None = None,
-    split: bool = True,
-    unit_bytes: int = UNIT_BYTES,
+    unit_bytes: int | None = UNIT_BYTES,
 ) -> Synthesis:
     """Synthesize a design for a family of `FAMILIES` and count its resources.
 
-    `progress` hears how many of how many parts are finished. With `split` false the whole design is one part: slower, and
-    logic may then be optimised across the borders of large modules. Modules of `unit_bytes` of text and more are parts of
-    their own: fewer for designs of hundreds of engines that are small by themselves.
+    `progress` hears how many of how many parts are finished. Modules of `unit_bytes` of text and more are parts of their own:
+    fewer for designs of hundreds of engines that are small by themselves. With None the whole design is one part: slower, and
+    logic may then be optimised across the borders of large modules.
     """
     if family not in RESOURCES:
         raise UsageError(f"synthesis of {design.top}: family is {family}; known are {', '.join(FAMILIES)}")
@@ -90,7 +93,7 @@ def synthesize(
         raise UnsupportedError(f"synthesis of {design.top}: Yosys cannot map memories with contents to cyclone10gx, and folded "
                                "layers keep their weights in some; synthesize for cyclonev as a proxy")
     tool = find_synthesizer(family)
-    units = divide(design, unit_bytes if split else None)
+    units = divide(design, unit_bytes)
     counts, fresh = _count_units(tool, family, units, progress)
     instances = _instances(units, counts)
     own = {name: _own_cells(name, counts) for name in instances}
@@ -111,7 +114,7 @@ def synthesize(
 
 def find_synthesizer(family: str) -> Tool:
     """The Yosys that knows a family: DOVETAIL_YOSYS, else pyosys, else PATH; Cyclone 10 GX needs a release up to 0.41."""
-    native = find_yosys()
+    native = tools.find_yosys()
     if family == "cyclone10gx":
         if native is None or native.release > LAST_CYCLONE10GX:
             found = "none is" if native is None else f"{native.version} is"
@@ -120,7 +123,7 @@ def find_synthesizer(family: str) -> Tool:
                 "and name it in DOVETAIL_YOSYS, or synthesize for cyclonev as a proxy (2 to 4 % fewer ALMs)"
             )
         return native
-    packaged = find_pyosys()
+    packaged = tools.find_pyosys()
     chosen = packaged if packaged is not None and not os.environ.get("DOVETAIL_YOSYS") else native
     if chosen is None:
         raise ToolError(f"yosys: not found; {INSTALL_YOSYS}")
@@ -132,9 +135,9 @@ def _count_units(
 ) -> tuple[dict[str, Counter[str]], bool]:
     """Cells by type of every part, and whether any had to be synthesized."""
     alike, names = zip(*(unit.nameless() for unit in units), strict=True)
-    keys = [content_key([tool.version, unit.script(family), unit.text, *map(str, unit.images.items())]) for unit in alike]
+    keys = [tools.content_key([tool.version, unit.script(family), unit.text, *map(str, unit.images.items())]) for unit in alike]
     first = {key: index for index, key in reversed(list(enumerate(keys)))}
-    missing = [index for key, index in first.items() if cache_lookup("synthesize", key) is None]
+    missing = [index for key, index in first.items() if tools.cache_lookup("synthesize", key) is None]
     missing.sort(key=lambda index: -len(units[index].text))
     with scratch_folder(tempfile.gettempdir(), "synthesis") as scratch:
         folders = [scratch / str(index) for index in missing]
@@ -150,10 +153,10 @@ def _count_units(
             if progress is not None:
                 progress(finished, len(first))
 
-        run_tools(commands, workers=parallelism(), on_done=keep)
+        tools.run_tools(commands, on_done=keep)
     counts = {}
     for unit, key, own in zip(units, keys, names, strict=True):
-        found = cache_lookup("synthesize", key)
+        found = tools.cache_lookup("synthesize", key)
         if found is None:
             raise ToolError("synthesis: the cache was emptied while it was in use; run again")
         cells = parse_cells((found / "cells.json").read_text(encoding="utf-8"), "unit")
@@ -215,3 +218,80 @@ def _instances(units: Sequence[Unit], counts: Mapping[str, Counter[str]]) -> dic
 def _own_cells(name: str, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
     """Cells of a part without the parts inside it."""
     return {cell: number for cell, number in counts[name].items() if cell not in counts and not cell.startswith("$scopeinfo")}
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A part that is synthesized on its own: a top module with its small children; larger ones are black boxes."""
+
+    top: str
+    text: str
+    images: Mapping[str, str]
+
+    def script(self, family: str) -> str:
+        """Yosys commands that read `unit.v` and write the cell counts to `cells.json`."""
+        code = without_comments(self.text, keep_strings=False)
+        dsp = "" if MULTIPLICATION.search(code) else "-nodsp"
+        search = "" if len(self.text) <= FSM_SEARCH_BYTES else 'setattr -set fsm_encoding "none" w:*\n'
+        return f"read_verilog unit.v\n{search}{PASSES[family].format(dsp=dsp, top=self.top)}\ntee -q -o cells.json stat -json\n"
+
+    def nameless(self) -> tuple[Unit, dict[str, str]]:
+        """The same part with modules and memory images named by their place in it, and the modules' own names by the new ones.
+
+        Engines and FIFOs that differ in nothing else thus become equal, and one synthesis serves them all.
+        """
+        found = {self.top: "unit"}
+        for name in DEFINED.findall(self.text):
+            found.setdefault(name, f"module{len(found)}")
+        text = STRING_OR_WORD.sub(lambda word: found.get(word[0], word[0]), self.text)
+        images = {}
+        for index, name in enumerate(sorted(self.images, key=self.text.index)):
+            text = text.replace(f'"{name}"', f'"image{index}"')
+            images[f"image{index}"] = self.images[name]
+        return Unit("unit", text, images), {new: old for old, new in found.items()}
+
+
+def divide(design: Design, unit_bytes: int | None) -> tuple[Unit, ...]:
+    """Parts of a design, the one with its top module first; modules of at least `unit_bytes` become parts of their own."""
+    texts = module_texts(design)
+    if design.top not in texts:
+        raise UsageError(f"synthesis of {design.top}: no such module; the files define {', '.join(sorted(texts)) or 'none'}")
+    children = {name: _children(name, text, texts) for name, text in texts.items()}
+    large = set()
+    if unit_bytes is not None:
+        large = {name for name, text in texts.items() if len(text) >= unit_bytes and _black_box(text) and name != design.top}
+    units: list[Unit] = []
+    waiting, seen = [design.top], {design.top}
+    while waiting:
+        top = waiting.pop(0)
+        inside, boxes = _closure(top, children, large)
+        chosen = [texts[name] for name in sorted(inside)] + [_black_box(texts[name]) for name in sorted(boxes)]
+        text = "\n".join(chosen)
+        units.append(Unit(top, text, {name: image for name, image in design.files.items() if f'"{name}"' in text}))
+        waiting += sorted(boxes - seen)
+        seen |= boxes
+    return tuple(units)
+
+
+def _children(name: str, text: str, known: Mapping[str, str]) -> set[str]:
+    """Modules that a module's text names; in strings, such as a memory's style, and comments words mean something else."""
+    return {word for word in set(WORD.findall(without_comments(text, keep_strings=False))) if word in known and word != name}
+
+
+def _black_box(text: str) -> str:
+    """The module without its body, empty where its ports are not declared in its header."""
+    header = HEADER.match(text)
+    return f"(* blackbox *) {header[0]} endmodule" if header and re.search(r"\b(input|output)\b", header[0]) else ""
+
+
+def _closure(top: str, children: Mapping[str, set[str]], large: set[str]) -> tuple[set[str], set[str]]:
+    """Modules below `top` that belong to its part, and the large ones at its border."""
+    inside, boxes, waiting = {top}, set[str](), [top]
+    while waiting:
+        for child in children[waiting.pop()]:
+            if child in large:
+                boxes.add(child)
+            elif child not in inside:
+                inside.add(child)
+                waiting.append(child)
+    return inside, boxes

@@ -97,18 +97,19 @@ def run_tool(command: Command) -> int:
     return run_tools([command])[0]
 
 
-def run_tools(commands: Sequence[Command], workers: int = 1, on_done: Callable[[int], None] | None = None) -> list[int]:
-    """Run commands, at most `workers` at a time, and return their exit codes in order.
+def run_tools(commands: Sequence[Command], workers: int | None = None, on_done: Callable[[int], None] | None = None) -> list[int]:
+    """Run commands, at most `workers` at a time (else two), and return their exit codes in order.
 
     `on_done` hears the position of each command as soon as it has succeeded.
     The first failure, timeout or Ctrl-C ends every child that still runs, with its whole process group.
     """
+    most = workers or min(2, len(os.sched_getaffinity(0)))  # each may want gigabytes
     codes: dict[int, int] = {}
     waiting = list(enumerate(commands))[::-1]
     running: dict[int, _Child] = {}
     try:
         while waiting or running:
-            while waiting and len(running) < workers:
+            while waiting and len(running) < most:
                 index, command = waiting.pop()
                 running[index] = _start(command)
             if len(running) == 1:
@@ -245,11 +246,6 @@ def content_key(parts: Iterable[str]) -> str:
         digest.update(f"{len(encoded)}:".encode())
         digest.update(encoded)
     return digest.hexdigest()
-
-
-def parallelism() -> int:
-    """How many heavy children run at once: two at most, because each may want gigabytes."""
-    return max(1, min(2, len(os.sched_getaffinity(0))))
 
 
 def cache_lookup(kind: str, key: str) -> Path | None:

@@ -16,20 +16,8 @@ from pathlib import Path
 
 from dovetail.errors import ToolError
 from dovetail.fpga.design import Design, StreamPort, is_verilog, module_texts
-from dovetail.fpga.toolchain.tools import (
-    GIBIBYTE,
-    Command,
-    Tool,
-    ask,
-    cache_lookup,
-    cached,
-    content_key,
-    find_compiler,
-    find_verilator,
-    parallelism,
-    run_tool,
-    run_tools,
-)
+from dovetail.fpga.toolchain import tools
+from dovetail.fpga.toolchain.tools import GIBIBYTE, Command, Tool
 
 PROGRAM = "simulation"
 HARNESS = "harness.cpp"
@@ -128,20 +116,23 @@ def build_target(target: BuildTarget) -> Path:
 
     Where an optimised result is there already, it serves a quick target too.
     """
-    verilator, compiler = find_verilator(), find_compiler()
-    options = (*target.verilator_options, *target.compile_options, *_tuning(compiler), *target.link_options(verilator))
+    verilator, compiler = tools.find_verilator(), tools.find_compiler()
+    options = (*target.verilator_options, *target.compile_options, *_tuning(compiler.command), *target.link_options(verilator))
     everything = {**_harness_files(target), **target.files}
     parts = [verilator.version, compiler.version, target.result, *options,
              *(text for item in sorted(everything.items()) for text in item)]
-    if target.quick and (optimised := cache_lookup("simulate", content_key(parts))) is not None:
+    if target.quick and (optimised := tools.cache_lookup("simulate", tools.content_key(parts))) is not None:
         return optimised
-    key = content_key([*parts, "quick"] if target.quick else parts)
+    key = tools.content_key([*parts, "quick"] if target.quick else parts)
 
     def make(folder: Path) -> None:
         for name, text in everything.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
-        _verilate(verilator, folder, target)
+        sources = [name for name in target.files if is_verilog(name)]
+        arguments = (*verilator.command, *target.verilator_options, *sources)
+        tools.run_tool(Command("verilator", arguments, folder, folder / "verilator.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES,
+                               verilator.environment))
         try:
             _compile(verilator, compiler, folder, target)
         except ToolError as error:
@@ -149,22 +140,7 @@ def build_target(target: BuildTarget) -> Path:
                 raise ToolError(f"waveforms: the C++ compiler finds no zlib or lz4; {INSTALL_WAVEFORMS}") from None
             raise
 
-    return cached("simulate", key, make)[0]
-
-
-def _verilate(verilator: Tool, folder: Path, target: BuildTarget) -> None:
-    sources = [name for name in target.files if is_verilog(name)]
-    run_tool(
-        Command(
-            tool="verilator",
-            arguments=(*verilator.command, *target.verilator_options, *sources),
-            cwd=folder,
-            log=folder / "verilator.log",
-            timeout_s=COMPILE_TIMEOUT_S,
-            memory_bytes=COMPILE_MEMORY_BYTES,
-            environment=verilator.environment,
-        )
-    )
+    return tools.cached("simulate", key, make)[0]
 
 
 def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget) -> None:
@@ -173,20 +149,19 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget)
     Verilator's own makefile is not used: the one in the Python package names the compiler of the machine it was built on.
     """
     lists = _source_lists(folder / "generated" / "Bundle_classes.mk")
-    options = (*target.compile_options, *_tuning(compiler), *_include_options(verilator), "-I.", "-I..")
+    options = _options(verilator, compiler, target)
     library = _library(verilator, compiler, lists["VM_GLOBAL_FAST"], target)
     fast = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_FAST"] + lists["VM_SUPPORT_FAST"]]
     slow = [folder / "generated" / f"{name}.cpp" for name in lists["VM_CLASSES_SLOW"] + lists["VM_SUPPORT_SLOW"]]
     own = [folder / name for name in target.files if name.endswith(".cpp")]
     units = _units(fast, slow, own, target.quick)
-    common = {level: _common_header(verilator, compiler, (*target.compile_options, *_tuning(compiler), level))
-              for level in sorted({level for _, level, _ in units})}
-    commands = [_compilation(compiler, _unit(folder, name, batch), (*options, level, *common[level]))
+    common = {level: _common_header(verilator, compiler, (*options, level)) for level in sorted({level for _, level, _ in units})}
+    commands = [_compilation(compiler, _unit(folder, name, batch), (*options, "-I.", "-I..", level, *common[level]))
                 for name, level, batch in units]
-    run_tools(commands, workers=parallelism())
+    tools.run_tools(commands)
     objects = [*sorted((folder / "generated").glob("*.o")), *sorted(library.glob("*.o"))]
     link = (*compiler.command, "-o", target.result, *map(str, objects), *target.link_options(verilator))
-    run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
+    tools.run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
     for path in (folder / "generated").iterdir():
         path.unlink()
 
@@ -213,19 +188,22 @@ def _unit(folder: Path, name: str, sources: Sequence[Path]) -> Path:
     return unit
 
 
-def _tuning(compiler: Tool) -> tuple[str, ...]:
-    """What this compiler and processor are told beyond `COMPILE_OPTIONS`."""
-    return (WORD_ARITHMETIC,) if _accepts(compiler.command, WORD_ARITHMETIC) else ()
+def _options(verilator: Tool, compiler: Tool, target: BuildTarget) -> tuple[str, ...]:
+    """What all compilations of a target are told."""
+    include = verilator.root / "include"
+    if not (include / "verilated.h").is_file():
+        raise ToolError(f"verilator: {include / 'verilated.h'} is missing; reinstall Verilator")
+    return (*target.compile_options, *_tuning(compiler.command), f"-I{include}", f"-I{include / 'vltstd'}")
 
 
 @cache
-def _accepts(compiler: tuple[str, ...], option: str) -> bool:
-    """Whether a compiler knows an option: clang and GCC for other processors refuse those of GCC for x86."""
+def _tuning(compiler: tuple[str, ...]) -> tuple[str, ...]:
+    """`WORD_ARITHMETIC` where the compiler knows it: clang and GCC for other processors refuse options of GCC for x86."""
     try:
-        ask("C++ compiler", [*compiler, option, "-E", "-x", "c++", os.devnull], {}, "")
+        tools.ask("C++ compiler", [*compiler, WORD_ARITHMETIC, "-E", "-x", "c++", os.devnull], {}, "")
     except ToolError:
-        return False
-    return True
+        return ()
+    return (WORD_ARITHMETIC,)
 
 
 def _batches(sources: Sequence[Path], share_bytes: int) -> list[list[Path]]:
@@ -252,34 +230,33 @@ def _common_header(verilator: Tool, compiler: Tool, options: Sequence[str]) -> t
     """
     if not compiler.version.startswith("g++"):
         return ()
-    options = (*options, *_include_options(verilator))
 
     def make(folder: Path) -> None:
         header = folder / "common.h"
         header.write_text(COMMON_HEADER, encoding="utf-8")
         arguments = (*compiler.command, "-x", "c++-header", *options, "-o", f"{header.name}.gch", header.name)
-        run_tool(Command("C++ compiler", arguments, folder, folder / "common.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
+        tools.run_tool(Command("C++ compiler", arguments, folder, folder / "common.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
 
-    key = content_key([verilator.version, compiler.version, *options, COMMON_HEADER])
-    return ("-include", str(cached("verilator-header", key, make, keep=8)[0] / "common.h"))
+    key = tools.content_key([verilator.version, compiler.version, *options, COMMON_HEADER])
+    return ("-include", str(tools.cached("verilator-header", key, make, keep=8)[0] / "common.h"))
 
 
 def _library(verilator: Tool, compiler: Tool, names: Sequence[str], target: BuildTarget) -> Path:
     """Verilator's run-time library and the harness, if any, as object files: compiled once, they are half of a small build."""
     files = _harness_files(target)
     library = {name: f'#include "{verilator.root / "include" / name}.cpp"\n' for name in names}
-    options = (*target.compile_options, *_tuning(compiler), *_include_options(verilator))
+    options = _options(verilator, compiler, target)
 
     def make(folder: Path) -> None:
         for name, text in {**files, **{f"{name}.cpp": text for name, text in library.items()}}.items():
             (folder / name).write_text(text, encoding="utf-8")
         commands = [_compilation(compiler, folder / f"{name}.cpp", (*options, "-O1")) for name in library]
         commands += [_compilation(compiler, folder / HARNESS, (*options, "-O2"))] if HARNESS in files else []
-        run_tools(commands, workers=parallelism())
+        tools.run_tools(commands)
 
     parts = [text for item in sorted({**files, **library}.items()) for text in item]
-    key = content_key([verilator.version, compiler.version, *options, *parts])
-    return cached("verilator-library", key, make)[0]
+    key = tools.content_key([verilator.version, compiler.version, *options, *parts])
+    return tools.cached("verilator-library", key, make)[0]
 
 
 def _harness_files(target: BuildTarget) -> dict[str, str]:
@@ -287,13 +264,6 @@ def _harness_files(target: BuildTarget) -> dict[str, str]:
     here = Path(__file__).parent
     harness = {} if target.harness is None else {HARNESS: target.harness.read_text(encoding="utf-8")}
     return {**{name: (here / name).read_text(encoding="utf-8") for name in HEADERS}, **harness}
-
-
-def _include_options(verilator: Tool) -> tuple[str, ...]:
-    include = verilator.root / "include"
-    if not (include / "verilated.h").is_file():
-        raise ToolError(f"verilator: {include / 'verilated.h'} is missing; reinstall Verilator")
-    return (f"-I{include}", f"-I{include / 'vltstd'}")
 
 
 def _source_lists(makefile: Path) -> dict[str, list[str]]:

@@ -6,7 +6,6 @@ from dovetail.fpga.engines.arithmetic import maximum
 from dovetail.fpga.engines.layers import Compute, MappedLayer, Rescale, lowered, rescale_output
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
-from dovetail.fpga.rtl.expressions import const, multiply
 from dovetail.ir import Graph, Node
 from dovetail.numerics.requantize import requantizer
 
@@ -23,7 +22,7 @@ def larger(layer: MappedLayer, graph: Graph, node: Node, rescale: Rescale) -> Co
             for i, column in enumerate(columns[channel::layer.output.fields]):
                 centred = lowered(pipeline, f"{name}_in{i}", column, how.zeros[i])
                 factor = how.factors[i][channel % len(how.factors[i])]
-                both.append(pipeline.register(f"{name}_scaled_{i}", multiply(centred.value, const(int(factor))), centred.stage))
+                both.append(pipeline.register(f"{name}_scaled_{i}", centred.value * int(factor), centred.stage))
             stage = max(value.stage for value in both)
             best = maximum(pipeline, name, [Staged(pipeline.at(value, stage), stage) for value in both])
             values.append(rescale_output(pipeline, name, best, 0, rescale, channel))
