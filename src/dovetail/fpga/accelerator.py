@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dovetail.cost.accelerator import config_of
 from dovetail.cost.clocks import before, leaving_words
-from dovetail.fpga.assemble import Assembly, build_design, stream_port, stream_ports
+from dovetail.fpga.assemble import Construction, build_design, stream_port, stream_ports
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.mapping import stream_formats
 from dovetail.fpga.reusable.block import ArrayBlock, build_block
@@ -53,12 +53,12 @@ def _joined(graph: Graph, name: str, dedicated: Design | None, block: ArrayBlock
     first = [] if dedicated is None else [f"{dedicated.top}: {len(dedicated.folds)} folded layers, a frame every "
                                           f"{dedicated.interval_cycles} clocks."]
     second = f"{block.design.top}: {block.program.config}, a frame every {block.design.interval_cycles} clocks."
-    assembly = Assembly(name, (*first, second))
-    top = assembly.module
+    made = Construction(name, (*first, second))
+    top = made.module
     source, target = stream_ports(top, "in0", entry.data_bits, True), stream_ports(top, "out0", out.data_bits, False)
     between = source
     if dedicated is not None:
-        between = assembly.wires("words", dedicated.outputs[0].data_bits)
+        between = made.wires("words", dedicated.outputs[0].data_bits)
         top.instances.append(Instance(dedicated.top, "dedicated", (*source.pins("in0"), *between.pins("out0"))))
     pins = (*between.pins("in0"), *target.pins("out"), *_passed(top, block))
     top.instances.append(Instance(block.design.top, "reusable", pins))

@@ -46,7 +46,7 @@ def stream_ports(module: Module, name: str, width: int, inward: bool) -> StreamW
     return link
 
 
-class Assembly:
+class Construction:
     """A module under construction, with the modules it instantiates."""
 
     def __init__(self, name: str, header: tuple[str, ...] = ()) -> None:
@@ -67,7 +67,7 @@ class Assembly:
         return {f"{m.name}.v": print_module(m) for m in modules} | {n: text for m in modules for n, text in images(m).items()}
 
 
-class Top(Assembly):
+class Top(Construction):
     """The top module of a network."""
 
     def __init__(self, network: StreamNetwork, timing: DesignTiming, name: str) -> None:

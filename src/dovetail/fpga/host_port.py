@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from dovetail.errors import UsageError
-from dovetail.fpga.assemble import Assembly, StreamWires, stream_ports
+from dovetail.fpga.assemble import Construction, StreamWires, stream_ports
 from dovetail.fpga.axi.gearbox import frame_in_module, frame_out_module
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import Integers, as_pixels, from_packets, packet_words, to_packets
@@ -67,7 +67,7 @@ def beat_port(port: StreamPort, width: int) -> StreamPort:
                       loads=port.loads)
 
 
-class _Board(Assembly):
+class _Board(Construction):
     """The board's module."""
 
     def inward(self, port: StreamPort, width: int) -> StreamWires:

@@ -63,10 +63,6 @@ class StreamNetwork:
     def producer(self, stream: str) -> Station | None:
         return next((s for s in self.stations if s.output == stream), None)
 
-    def lone_input(self, stream: str) -> bool:
-        """Whether a stream is a graph input with a single taker: only its source waits when it waits."""
-        return stream in self.inputs and len(self.takers[stream]) == 1
-
 
 class _Builder:
     """Stations under construction; a stream cut anew is named after its tensor and the channels of its beats."""

@@ -92,11 +92,9 @@ class FpgaPart:
         return {**frames, **loaded_sets(self.graph, self.design)}
 
     def _tensors(self, simulation: Simulation) -> dict[str, Array]:
-        return {name: self._as_tensor(name, pixels) for name, pixels in simulation.outputs.items()}
-
-    def _as_tensor(self, name: str, pixels: Array) -> Array:
-        tensor = self.graph.tensors[name]
-        return pixels.reshape(pixels.shape[0], *tensor.shape[1:]).astype(tensor.dtype)
+        tensors = self.graph.tensors
+        return {name: pixels.reshape(len(pixels), *tensors[name].shape[1:]).astype(tensors[name].dtype)
+                for name, pixels in simulation.outputs.items()}
 
 
 def weight_sets(graph: Graph, folds: Mapping[str, Fold], loaded: Collection[str], frames: int = 0) -> dict[str, Integers]:

@@ -139,7 +139,7 @@ def links_that_hold_up(network: StreamNetwork) -> dict[tuple[str, int], str]:
     for node in network.stations:
         for index, stream in enumerate(node.inputs):
             shared = any(sources[stream] & sources[other] for i, other in enumerate(node.inputs) if i != index)
-            if shared or not network.lone_input(stream):
+            if shared or stream not in network.inputs or len(network.takers[stream]) > 1:
                 found[node.name, index] = stream
         sources[node.output] = frozenset().union(*(sources[s] for s in node.inputs))
     return found

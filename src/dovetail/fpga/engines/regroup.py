@@ -52,17 +52,12 @@ def turns(units: int, taken: int, left: int) -> tuple[Turn, ...]:
     return tuple(found)
 
 
-def regroup_turns(form: Format, fields: int) -> tuple[Turn, ...]:
-    """The turns of a pixel, in units of as many channels as both words are multiples of."""
-    unit = gcd(form.fields, fields)
-    return turns(-(-form.channels // unit), form.fields // unit, fields // unit)
-
-
 def regroup_engine(module_name: str, label: str, form: Format, fields: int) -> Engine:
     """An engine that takes beats of `form` and leaves words of `fields` channels."""
     output = form.in_words(fields)
     layer = MappedLayer(module_name, label, (f"{label}: {form} -> {output}.",), (form,), output)
-    plan = regroup_turns(form, fields)
+    unit = gcd(form.fields, fields)  # as many channels as both words are multiples of
+    plan = turns(-(-form.channels // unit), form.fields // unit, fields // unit)
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
     step = module.wire("step", all_of(MAY_STEP, in_valid))

@@ -167,12 +167,6 @@ def image_name(module: Module, r: Rom) -> str:
     return f"{module.name}_{r.name}.hex"
 
 
-def rom_image(r: Rom) -> str:
-    """A ROM's words, one hexadecimal number a line."""
-    digits = -(-r.width // 4)
-    return "".join(f"{word:0{digits}x}\n" for word in r.words)
-
-
 def rom(module: Module, r: Rom) -> list[str]:
     style = '(* rom_style = "block", ramstyle = "M20K" *) ' if r.block else '(* rom_style = "logic" *) '
     if len(r.words) == 1:
@@ -183,8 +177,9 @@ def rom(module: Module, r: Rom) -> list[str]:
 
 
 def images(module: Module) -> dict[str, str]:
-    """The memory images a module reads, by file name."""
-    return {image_name(module, r): rom_image(r) for r in module.roms if len(r.words) > 1}
+    """The memory images a module reads, by file name: words of ROMs, one hexadecimal number a line."""
+    return {image_name(module, r): "".join(f"{word:0{-(-r.width // 4)}x}\n" for word in r.words)
+            for r in module.roms if len(r.words) > 1}
 
 
 TABLE_LINE_BITS = 3
