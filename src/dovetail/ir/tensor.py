@@ -219,6 +219,11 @@ def whole(shape: Shape) -> Region:
     return tuple(zip((0,) * len(shape), shape, strict=True))
 
 
+def cut(region: Region, dim: int, start: int, stop: int) -> Region:
+    """The part of a region between two places of one dimension."""
+    return (*region[:dim], (start, stop), *region[dim + 1:])
+
+
 def region_shape(region: Region) -> Shape:
     return tuple(stop - start for start, stop in region)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from onnx import helper
+
 from dovetail.errors import ModelError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx import file as onnx_file
-from dovetail.ir.onnx.rows import without_unread
 from dovetail.ir.onnx.state import Reader
 from dovetail.ir.operators.elementwise import Reshape
 from dovetail.ir.tensor import Shape, Tensor
@@ -37,7 +38,7 @@ def _read_scalar(reader: Reader, name: str) -> None:
     inner = f"{name}/scalar"
     reader.notes.append(f"input {name}: a scalar, given as one value per frame")
     reader.users[inner] = reader.users.get(name, set())
-    reader.add_foreign(onnx_file.scalar_node(name, inner))
+    reader.add_foreign(helper.make_node("Squeeze", [name], [inner], name=inner))
     reader.alias[name] = inner
 
 
@@ -81,9 +82,9 @@ def _outputs(reader: Reader, model: Any, inputs: tuple[str, ...]) -> dict[str, s
         if tensor not in reader.tensors:
             raise ModelError(f"{reader.where}: output {value.name} is produced by no node; the file is damaged")
         if tensor != value.name and (tensor in named or tensor in inputs):
-            copy = onnx_file.copy_node(value.name)
             reader.alias.pop(value.name)
-            reader.add(copy, Reshape(reader.tensors[tensor].shape), [tensor], {})
+            copy = helper.make_node("Identity", [tensor], [value.name], name=value.name)
+            reader.add(copy, Reshape(reader.tensors[tensor].shape))
             tensor = value.name
         named.add(tensor)
         found[value.name] = tensor
@@ -95,7 +96,6 @@ def _outputs(reader: Reader, model: Any, inputs: tuple[str, ...]) -> dict[str, s
 def build_graph(reader: Reader, model: Any, inputs: tuple[str, ...]) -> Graph:
     """Give every output tensor its public name, attach schemes, and check the whole."""
     found = _outputs(reader, model, inputs)
-    without_unread(reader, set(found.values()))
     rename = {tensor: name for name, tensor in found.items() if tensor not in inputs}
     schemes = {rename.get(t, t): s for t, s in reader.schemes.items()}
     nodes = tuple(Node(n.name, n.op, tuple(rename.get(i, i) for i in n.inputs), n.params, rename.get(n.output, n.output))

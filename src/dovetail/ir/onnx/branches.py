@@ -53,12 +53,10 @@ def _renamed(node: Any, names: dict[str, str], prefix: str) -> Any:
     nested = subgraphs(node)
     if nested and names.keys().isdisjoint((*node.input, *node.output, *captured(node))):
         return node
-    copy = type(node)()
-    copy.CopyFrom(node)
+    copy = onnx_file.copied(node)
     copy.name = f"{prefix}{node.name}" if node.name else ""
     for values in (copy.input, copy.output):
-        for i, name in enumerate(values):
-            values[i] = names.get(name, name)
+        values[:] = [names.get(name, name) for name in values]
     used = set(names.values()) if nested else set()
     rename_inside(copy, names, lambda name: f"{prefix}{name}" if name in used else name)
     return copy

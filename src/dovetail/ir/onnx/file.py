@@ -28,6 +28,11 @@ PRODUCER = "dovetail"
 """Who wrote a file, as files of ours say it."""
 
 
+def ir_version(opset: int) -> int:
+    """The oldest version of the format that we write and that has an opset."""
+    return 10 if opset > 20 else IR_VERSION
+
+
 def load(path: Path) -> tuple[Any, str]:
     """Parse a model file without touching anything beside it; returns the protobuf and its sha256."""
     if not path.is_file():
@@ -152,16 +157,6 @@ def external_tensor(content: bytes) -> str | None:
     return None
 
 
-def copy_node(output: str) -> Any:
-    """A node that stands for a second name of a value."""
-    return onnx.helper.make_node("Identity", [], [output], name=output)
-
-
-def scalar_node(source: str, output: str) -> Any:
-    """A node that takes the only value out of its row."""
-    return onnx.helper.make_node("Squeeze", [source], [output], name=output)
-
-
 def attributes_of(node: Any, where: str) -> dict[str, Any]:
     """A node's attributes as Python values; tensors as arrays."""
     values: dict[str, Any] = {}
@@ -177,6 +172,8 @@ def attributes_of(node: Any, where: str) -> dict[str, Any]:
     return values
 
 
-def passing_on(source: str, output: str) -> Any:
-    """An Identity node."""
-    return onnx.helper.make_node("Identity", [source], [output], name=output)
+def copied(proto: Any) -> Any:
+    """A protobuf of its own with the same content."""
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    return copy

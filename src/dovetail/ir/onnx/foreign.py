@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir.onnx.file import IR_VERSION, MAX_TENSOR_BYTES, OPSET
+from dovetail.ir.onnx.file import MAX_TENSOR_BYTES, OPSET, copied, ir_version
 from dovetail.ir.onnx.prepare import captured, domains, rename_inside, subgraphs
 from dovetail.ir.tensor import Array, Tensor
 
@@ -78,22 +78,18 @@ def wrap(node: Any, inputs: list[Tensor | Array], opset: int, where: str, known:
             values.append(helper.make_tensor_value_info(seen[given.name], kind, given.shape))
         names.append(seen[given.name])
     supplied = iter(names)
-    alone = onnx.NodeProto()
-    alone.CopyFrom(node)
-    alone.name = ""
-    alone.doc_string = ""
-    alone.ClearField("metadata_props")
-    alone.ClearField("input")
-    alone.input.extend(next(supplied) if original else "" for original in node.input)
-    alone.ClearField("output")
-    alone.output.extend(f"y{i}" if o else "" for i, o in enumerate(node.output))
+    alone = copied(node)
+    for field in ("name", "doc_string", "metadata_props"):
+        alone.ClearField(field)
+    alone.input[:] = [next(supplied) if original else "" for original in node.input]
+    alone.output[:] = [f"y{i}" if o else "" for i, o in enumerate(node.output)]
     numbers = count()
     rename_inside(alone, dict(zip(sorted(captured(node)), supplied, strict=True)), lambda name: f"s{next(numbers)}")
     outputs = [onnx.ValueInfoProto(name=o) for o in alone.output if o]
     graph = helper.make_graph([alone], "node", values, outputs, weights)
     imports = [helper.make_opsetid("", opset)]
     imports += [helper.make_opsetid(domain, 1) for domain in sorted(domains(node))]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=max(IR_VERSION, 10 if opset > 20 else IR_VERSION))
+    model = helper.make_model(graph, opset_imports=imports, ir_version=ir_version(opset))
     if node.op_type in KEEP_SHAPE and isinstance(inputs[0], Tensor):
         known = [(inputs[0].shape, inputs[0].element)]
     return _typed(model, node, where, known)

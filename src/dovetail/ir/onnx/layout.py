@@ -226,10 +226,8 @@ def _perm_of(node: Any) -> Perm:
 
 
 def _copied(node: Any, inputs: Sequence[str]) -> Any:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    copy.ClearField("input")
-    copy.input.extend(inputs)
+    copy = onnx_file.copied(node)
+    copy.input[:] = inputs
     return copy
 
 

@@ -180,8 +180,8 @@ def read(reader: Reader, proto: Any) -> None:
     if known == ("Thresholds",):
         op: Op = Thresholds(int(a["bits"]), given[0].ndim == 2)
         check_ascending(where, given[0])
-        reader.add(proto, op, [proto.input[0]], {"steps": (given[0], None)})
-        _store(reader, proto)
+        reader.add(proto, op, params={"steps": (given[0], None)})
+        reader.store(proto.output[0], STORED)
         return
     codes, products, steps, basis, input_basis, unit, planes = given
     op = _coded(a, codes, planes)
@@ -189,9 +189,9 @@ def read(reader: Reader, proto: Any) -> None:
     params = {"codes": (codes, None), "products": (products, scheme), "steps": (steps, None if op.output_bits else scheme),
               "basis": (basis, None), "input_basis": (input_basis, None)}
     check_constants(where, op, *(Constant(role, *params[role]) for role in ("codes", "products", "steps")))
-    reader.add(proto, op, [proto.input[0]], params)
+    reader.add(proto, op, params=params)
     if op.output_bits:
-        _store(reader, proto)
+        reader.store(proto.output[0], STORED)
 
 
 def _coded(a: dict[str, Any], codes: Array, planes: Array) -> Coded:
@@ -202,9 +202,3 @@ def _coded(a: dict[str, Any], codes: Array, planes: Array) -> Coded:
         body = Conv(codes.shape[0], Window(kernel, strides, pads, dilations), int(a["group"]))  # type: ignore[arg-type]
     patterns = tuple(int(v) for v in planes.astype(np.int64) @ (1 << np.arange(planes.shape[1]))) if input_bits else ()
     return Coded(body, weight_bits, input_bits, output_bits, () if patterns == tuple(range(len(patterns))) else patterns)
-
-
-def _store(reader: Reader, proto: Any) -> None:
-    """The output is stored codes already."""
-    reader.schemes[proto.output[0]] = STORED
-    reader.stored.add(proto.output[0])

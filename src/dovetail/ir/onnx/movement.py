@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.errors import UnsupportedError
+from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Attributes, Reader
 from dovetail.ir.operators.base import Op
 from dovetail.ir.operators.elementwise import Reshape
@@ -47,8 +47,8 @@ def add_moved(reader: Reader, proto: Any, steps: Sequence[Step], alone: Op | Non
         found.append((output, op, root))
     if any(op is None for _, op, _ in found):
         if alone is None:
-            raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} moves more than whole channels")
-        reader.add(proto, alone, [source], {})
+            raise reader.unsupported(proto, f"{proto.op_type} moves more than whole channels")
+        reader.add(proto, alone)
         return
     several = sum(1 for output, *_ in found if output in reader.users) > 1
     for index, (output, op, root) in enumerate(found):
@@ -58,15 +58,13 @@ def add_moved(reader: Reader, proto: Any, steps: Sequence[Step], alone: Op | Non
         if reader.traces and op in (Reshape(shape), Select(tuple(range(shape[1] if len(shape) > 1 else 1)))):
             reader.alias[output] = root
             continue
-        reader.add(_part(proto, output, f"{proto.name}_{index}" if several and proto.name else proto.name), op, [root], {})
+        reader.add(with_output(proto, output, f"{proto.name}_{index}" if several and proto.name else proto.name), op, [root])
 
 
-def _part(proto: Any, output: str, name: str) -> Any:
-    """A node with one of its outputs alone."""
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    copy.ClearField("output")
-    copy.output.append(output)
+def with_output(proto: Any, output: str, name: str) -> Any:
+    """A node with one output alone."""
+    copy = copied(proto)
+    copy.output[:] = [output]
     copy.name = name
     return copy
 
@@ -75,11 +73,11 @@ def add_reshaped(reader: Reader, proto: Any, shape: Shape) -> None:
     """A change of shape; behind other movements it may be the last part of one of ours."""
     if shape[:1] != reader.shape(proto.input[0], proto.name)[:1]:
         _remember_reshape(reader, proto, shape)
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} changes the batch")
+        raise reader.unsupported(proto, f"{proto.op_type} changes the batch")
     if reader.tensor(proto.input[0]) in reader.moved:
         add_moved(reader, proto, [lambda x: x.reshape(shape)], Reshape(shape))
         return
-    reader.add(proto, Reshape(shape), [proto.input[0]], {})
+    reader.add(proto, Reshape(shape))
     _remember_reshape(reader, proto, shape)
 
 
@@ -97,29 +95,24 @@ def _transpose(reader: Reader, proto: Any, a: Attributes) -> None:
 def _split(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     axis, count = int(a.get("axis", 0)) % len(shape), len(proto.output)
-    if len(proto.input) > 1 and proto.input[1]:
-        sizes = [int(s) for s in reader.constant(proto.input[1], proto.name, "sizes").array.reshape(-1)]
-    else:
+    sizes = reader.integers(proto, a, "split", 1)
+    if sizes is None:
         each = -(-shape[axis] // count)  # the last part takes what is left
-        sizes = [int(s) for s in a.get("split", [min(each, shape[axis] - i * each) for i in range(count)])]
+        sizes = [min(each, shape[axis] - i * each) for i in range(count)]
     if sum(sizes) != shape[axis] or min(sizes) < 1 or len(sizes) != count:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Split of {shape[axis]} into {sizes}")
+        raise reader.unsupported(proto, f"Split of {shape[axis]} into {sizes}")
     edges = np.cumsum([0, *sizes])
     add_moved(reader, proto, [Taken(axis, np.arange(edges[i], edges[i + 1])) for i in range(count)], None)
 
 
 def _slice(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
-    bounds: dict[str, list[int]] = {key: [int(v) for v in a[key]] for key in ("starts", "ends", "axes") if key in a}
-    for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
-        if len(proto.input) > index and proto.input[index]:
-            bounds[key] = [int(v) for v in reader.constant(proto.input[index], proto.name, key).array.reshape(-1)]
-    starts, ends = bounds["starts"], bounds["ends"]
-    axes = bounds.get("axes", list(range(len(starts))))
+    given = (reader.integers(proto, a, key, i) for i, key in enumerate(("starts", "ends", "axes", "steps"), 1))
+    starts, ends, axes, steps = (list[int]() if numbers is None else numbers for numbers in given)
     chosen = [(axis % len(shape), sliced(shape[axis], start, end, step)) for axis, start, end, step
-              in zip(axes, starts, ends, bounds.get("steps", [1] * len(starts)), strict=True)]
-    if not all(len(r) for _, r in chosen):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Slice keeps nothing")
+              in zip(axes or range(len(ends)), starts, ends, steps or [1] * len(ends), strict=True)]
+    if not chosen or not all(len(r) for _, r in chosen):
+        raise reader.unsupported(proto, "Slice keeps nothing")
     cuts = [Taken(axis, np.asarray(r)) for axis, r in chosen if r != range(shape[axis])]
     add_moved(reader, proto, [cuts[0] if len(cuts) == 1 else partial(_take_all, cuts)], None)
 
@@ -143,23 +136,23 @@ def _gather(reader: Reader, proto: Any, a: Attributes) -> None:
     axis = int(a.get("axis", 0)) % len(shape)
     given = reader.constant(proto.input[1], proto.name, "indices").array.astype(np.int64)
     if given.ndim > 1 or np.any(given < -shape[axis]) or np.any(given >= shape[axis]):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Gather by indices of shape {list(given.shape)}")
+        raise reader.unsupported(proto, f"Gather by indices of shape {list(given.shape)}")
     if prod(shape) // shape[axis] * given.size > max(LARGEST_TRACED, prod(shape)):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Gather makes a large map larger")
+        raise reader.unsupported(proto, "Gather makes a large map larger")
     add_moved(reader, proto, [Taken(axis, np.where(given < 0, given + shape[axis], given))], None)
 
 
 def _resize(reader: Reader, proto: Any, a: Attributes) -> None:
     """Enlargement by whole factors that repeats pixels, in whichever coordinates it is stated."""
-    where, shape = f"{reader.where}: node {proto.name}", reader.shape(proto.input[0], proto.name)
+    shape = reader.shape(proto.input[0], proto.name)
     given = [reader.constant(i, proto.name, "size").array.astype(np.float64) if i else np.empty(0) for i in proto.input[1:]]
     scales, sizes = ((*given, np.empty(0), np.empty(0), np.empty(0))[i] for i in (1, 2))
     factors = sizes / np.asarray(shape) if sizes.size == len(shape) else scales
     whole = len(shape) == 4 and factors.size == 4 and np.all(factors == np.rint(factors)) and tuple(factors[:2]) == (1, 1)
     if not whole or factors.min() < 1 or a.get("mode", "nearest") != "nearest" \
             or not all(_repeats(int(f), n, a) for f, n in zip(factors[2:], shape[2:], strict=True)):
-        raise UnsupportedError(f"{where}: Resize other than repeating pixels by whole factors")
-    reader.add(proto, Upsample(int(factors[2]), int(factors[3])), [proto.input[0]], {})
+        raise reader.unsupported(proto, "Resize other than repeating pixels by whole factors")
+    reader.add(proto, Upsample(int(factors[2]), int(factors[3])))
 
 
 def _repeats(factor: int, size: int, a: Attributes) -> bool:
@@ -207,7 +200,7 @@ def _rearranged(reader: Reader, proto: Any, inner: Shape, perm: tuple[int, ...],
     opened, turned = (f"{proto.output[0]}_{what}" for what in ("opened", "turned"))
     for source, output, op in ((proto.input[0], opened, Reshape(inner)), (opened, turned, Transpose(perm)),
                                (turned, proto.output[0], Reshape(shape))):
-        reader.add(_part(proto, output, proto.name), op, [source], {})
+        reader.add(with_output(proto, output, proto.name), op, [source])
 
 
 FLOATS = 1
@@ -217,7 +210,7 @@ FLOATS = 1
 def _cast(reader: Reader, proto: Any, a: Attributes) -> None:
     """Floats cast to the floats they are (half and double precision are read as single) are what they were."""
     if int(a["to"]) != FLOATS:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Cast of floats to something else")
+        raise reader.unsupported(proto, "Cast of floats to something else")
     reader.alias[proto.output[0]] = proto.input[0]
 
 

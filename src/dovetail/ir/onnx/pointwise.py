@@ -13,7 +13,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from dovetail.errors import UnsupportedError
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx.clusters import JOINING, UNARY, Cluster, TableNodes
 from dovetail.ir.onnx.quantizers import stored_as
@@ -78,7 +77,7 @@ class _Formula:
         outputs = [helper.make_tensor_value_info("y0", TensorProto.FLOAT, dims)]
         graph = helper.make_graph(self.nodes, "function", inputs, outputs, self.shared)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)],
-                                 ir_version=10 if self.opset > 20 else onnx_file.IR_VERSION)
+                                 ir_version=onnx_file.ir_version(self.opset))
 
 
 def _formula(cluster: Cluster, constants: dict[str, Array], opset: int) -> _Formula:
@@ -172,9 +171,8 @@ def read_table(reader: Reader, table: TableNodes) -> None:
     known = scheme is not None and entries.dtype in (np.int8, np.uint8) and entries.size == rows * TABLE_ENTRIES
     op = Lookup(table.gather.doc_string or "a function", scheme.signed if scheme is not None else True, by_channel)
     if not known or not np.array_equal(offset.reshape(-1), np.arange(rows) * TABLE_ENTRIES - op.lo):
-        raise UnsupportedError(f"{reader.where}: node {name}: Gather of stored integers that is no table of one byte's codes; "
-                               "export the model with DequantizeLinear before other operators")
+        raise reader.unsupported(table.gather, "Gather of stored integers that is no table of one byte's codes; export the model "
+                                               "with DequantizeLinear before other operators")
     shaped = entries.reshape(rows, TABLE_ENTRIES) if by_channel else entries.reshape(-1)
-    reader.schemes[table.gather.output[0]] = stored_as(reader, table.meaning, entries.dtype)
-    reader.stored.add(table.gather.output[0])
+    reader.store(table.gather.output[0], stored_as(reader, table.meaning, entries.dtype))
     reader.add(table.gather, op, [table.cast.input[0]], {"table": (shaped, None)})

@@ -46,9 +46,7 @@ def print_names(model: Any, where: str) -> None:
                 if (plain := _printable(getattr(node, field))) != getattr(node, field):
                     setattr(node, field, plain)
             for values in (node.input, node.output):
-                for i, name in enumerate(values):
-                    if (plain := _printable(name)) != name:
-                        values[i] = plain
+                values[:] = [_printable(name) for name in values]
 
 
 def _graphs(graph: Any) -> Iterator[Any]:
@@ -143,8 +141,7 @@ def rename_inside(node: Any, names: Mapping[str, str], fresh: Callable[[str], st
         for inner in graph.node:
             inner.name = ""
             for values in (inner.input, inner.output):
-                for i, name in enumerate(values):
-                    values[i] = inside.get(name, name)
+                values[:] = [inside.get(name, name) for name in values]
             rename_inside(inner, inside, fresh)
 
 

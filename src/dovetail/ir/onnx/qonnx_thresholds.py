@@ -29,13 +29,13 @@ FINER = 12
 
 def multi_threshold(reader: Reader, proto: Any, a: Attributes) -> None:
     """A node of codes, typed where that is exact."""
-    where, given = f"{reader.where}: node {proto.name}", reader.constant(proto.input[1], proto.name, "thresholds").array
+    given = reader.constant(proto.input[1], proto.name, "thresholds").array
     limits = np.atleast_2d(given.astype(np.float64))
     bits = (limits.shape[1] + 1).bit_length() - 1
     if float(a.get("out_scale", 1.0)) != 1.0 or float(a.get("out_bias", 0.0)) != 0.0 or limits.shape[1] != steps_of(bits) \
             or not 1 <= bits <= MOST_BITS or np.any(np.diff(limits, axis=1) < 0):
-        raise UnsupportedError(f"{where}: MultiThreshold of {limits.shape[1]} steps; ascending ones to codes 0, 1, … of 1 to "
-                               f"{MOST_BITS} bits are typed")
+        raise reader.unsupported(proto, f"MultiThreshold of {limits.shape[1]} steps; ascending ones to codes 0, 1, … of 1 to "
+                                        f"{MOST_BITS} bits are typed")
     source = reader.tensor(proto.input[0])
     maker = reader.producer(source)
     if maker is not None and maker.op.product and not reader.is_stored(proto.input[0]):
@@ -43,16 +43,11 @@ def multi_threshold(reader: Reader, proto: Any, a: Attributes) -> None:
         return
     scheme = reader.schemes.get(source)
     if scheme is None or not reader.is_stored(proto.input[0]):
-        raise UnsupportedError(f"{where}: MultiThreshold of values that are neither stored nor sums of a quantized layer")
+        raise reader.unsupported(proto, "MultiThreshold of values that are neither stored nor sums of a quantized layer")
     steps = np.clip(np.ceil(limits / scheme.scale) + scheme.zero, scheme.lo, scheme.hi + 1).astype(np.int32)
     own = steps if len(steps) > 1 else steps[0]
-    reader.add(proto, Thresholds(bits, len(steps) > 1), [proto.input[0]], {"steps": (own, None)})
-    _stored(reader, proto.output[0])
-
-
-def _stored(reader: Reader, name: str) -> None:
-    reader.schemes[name] = STORED
-    reader.stored.add(name)
+    reader.add(proto, Thresholds(bits, len(steps) > 1), params={"steps": (own, None)})
+    reader.store(proto.output[0], STORED)
 
 
 def code_layers(reader: Reader) -> None:
@@ -61,7 +56,7 @@ def code_layers(reader: Reader) -> None:
         if node.op.product and node.output in reader.schemes and _code_bits(reader, node.inputs[0]) \
                 and len(node.params) == 2 and reader.owned[node.params[0]].scheme is not None:
             try:
-                made = _integers(reader, node, 0, reader.where)
+                made = _integers(reader, node, 0, node)
             except UnsupportedError:
                 continue  # a plain layer, then
             bias = reader.owned[node.params[1]].real.astype(np.float64)
@@ -92,39 +87,38 @@ class _Integers:
         return self.op.bound(self.codes, self.products, max(-self.source.lo, self.source.hi))
 
 
-def _integers(reader: Reader, maker: Node, output_bits: int, where: str) -> _Integers:
+def _integers(reader: Reader, maker: Node, output_bits: int, proto: Any) -> _Integers:
     """A quantized layer as integers; UnsupportedError where its scales have too many digits."""
     weight, source = reader.owned[maker.params[0]], reader.schemes.get(_root(reader, maker.inputs[0]))
     if weight.scheme is None or source is None or source.zero or weight.scheme.axis not in (None, 0):
-        raise UnsupportedError(f"{where}: MultiThreshold behind {maker.name}, which has floats")
+        raise reader.unsupported(proto, f"MultiThreshold behind {maker.name}, which has floats")
     codes, weight_bits = _codes(weight.array)
     scales = np.broadcast_to(np.asarray(weight.scheme.scales), (len(codes),))
     parts = [_odd(float(s)) for s in scales * source.scale]
     assert isinstance(maker.op, Conv | Gemm)
     op = Coded(replace(maker.op, clamp=None), weight_bits, _code_bits(reader, maker.inputs[0]), output_bits)
     if max(m for m, _ in parts) >> PRODUCT_BITS:
-        raise UnsupportedError(f"{where}: scales of {maker.name} have too many digits for products of integers")
+        raise reader.unsupported(proto, f"scales of {maker.name} have too many digits for products of integers")
     powers = (1 << np.arange(op.weight_planes))[:, None] * (1 << np.arange(op.input_planes))[None, :]
     products = np.asarray([m for m, _ in parts], dtype=np.int64)[:, None, None] * powers
     found = _Integers(op, codes, products, np.asarray([e for _, e in parts], dtype=np.int64),
                       scales[:, None] * (1 << np.arange(op.weight_planes)), source)
     if found.bound(reader) > LARGEST_SUM:
-        raise UnsupportedError(f"{where}: sums of {maker.name} exceed 31 bits")
+        raise reader.unsupported(proto, f"sums of {maker.name} exceed 31 bits")
     return found
 
 
 def _layer(reader: Reader, proto: Any, maker: Node, limits: Real, bits: int) -> None:
     """The layer in front becomes one of codes and takes the thresholds in."""
-    where = f"{reader.where}: node {proto.name}"
     if reader.users.get(maker.output, set()) != {proto.op_type} or maker.op.bounds is not None:
-        raise UnsupportedError(f"{where}: MultiThreshold behind {maker.name}, which others read too")
-    made = _integers(reader, maker, bits, where)
+        raise reader.unsupported(proto, f"MultiThreshold behind {maker.name}, which others read too")
+    made = _integers(reader, maker, bits, proto)
     real = limits - reader.owned[maker.params[1]].real.astype(np.float64).reshape(-1, 1)
     bound = made.bound(reader)
     steps = np.clip(np.ceil(np.ldexp(real, -made.exponents[:, None])), -bound, bound + 1).astype(np.int32)
     _replaced(reader, maker, made, steps, None)
     reader.alias[proto.output[0]] = maker.output
-    _stored(reader, maker.output)
+    reader.store(maker.output, STORED)
     reader.stored.add(proto.output[0])
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.errors import ModelError, UnsupportedError
+from dovetail.errors import ModelError
+from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Attributes, Reader
 from dovetail.ir.operators.base import Clamp
 from dovetail.ir.operators.elementwise import Clip
@@ -36,8 +37,8 @@ def _scheme(reader: Reader, proto: Any, a: Attributes, zero: Array) -> Scheme:
     """The scheme of an activation; one scale for all of it is what hardware streams."""
     scale = _scales(reader, proto)
     if scale.size > 1 or zero.size > 1 or str(zero.dtype) not in STORED:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: activation quantized with {scale.size} scales to "
-                               f"{zero.dtype}; one scale and {', '.join(STORED)} are typed")
+        raise reader.unsupported(proto, f"activation quantized with {scale.size} scales to {zero.dtype}; one scale and "
+                                        f"{', '.join(STORED)} are typed")
     return scheme_of_scales(zero.dtype.itemsize * 8, zero.dtype.kind == "i", scale.reshape(-1).tolist(),
                             zero=int(zero.reshape(-1)[0]))
 
@@ -60,7 +61,7 @@ def state(reader: Reader, proto: Any, scheme: Scheme) -> None:
     source, output, tensor = proto.input[0], proto.output[0], reader.tensor(proto.input[0])
     known, stored = reader.schemes.get(tensor), reader.is_stored(source)
     if stored and known != scheme:
-        reader.add(proto, Clip(), [source], {})
+        reader.add(proto, Clip())
         reader.schemes[output] = scheme
     elif known == scheme or (known is None and reader.users.get(tensor, set()) <= QUANTIZERS):
         reader.schemes[tensor] = scheme
@@ -84,10 +85,9 @@ def dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
         reader.notes.append(f"input {tensor}: stored as {kind} in the file; here it takes real numbers, "
                             f"q = x / {scheme.scale:.6g} + {scheme.zero}")
     elif kind != "float32":
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: dequantizes {kind} integers that were computed as integers")
+        raise reader.unsupported(proto, f"dequantizes {kind} integers that were computed as integers")
     elif reader.schemes.setdefault(tensor, scheme) != scheme:  # a value that moved as integers has none yet
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: tensor {tensor} is dequantized by another scale than it was "
-                               "quantized by")
+        raise reader.unsupported(proto, f"tensor {tensor} is dequantized by another scale than it was quantized by")
     reader.alias[proto.output[0]] = source
 
 
@@ -96,8 +96,8 @@ def _weights(reader: Reader, proto: Any, a: Attributes, constant: Constant) -> C
     scale, zero = _scales(reader, proto), _zero(reader, proto, constant.array.dtype)
     axis = int(a.get("axis", 1)) if scale.ndim else None
     if constant.array.dtype.kind not in "iu" or scale.ndim > 1:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: weights of {constant.array.dtype} with scales of shape "
-                               f"{list(scale.shape)}; integers with one scale, or one per channel, are typed")
+        raise reader.unsupported(proto, f"weights of {constant.array.dtype} with scales of shape {list(scale.shape)}; integers "
+                                        "with one scale, or one per channel, are typed")
     if axis is not None:
         axis %= constant.array.ndim
         if constant.array.shape[axis] != scale.size > 1:
@@ -120,23 +120,21 @@ def quant(reader: Reader, proto: Any, a: Attributes) -> None:
     width = float(bits.reshape(-1)[0])
     whole = width == int(width) and np.all(zero == np.rint(zero))
     if mode not in ("ROUND", "HALF_EVEN") or bits.size != 1 or not whole or not 2 - int(not signed) <= width <= 32:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Quant with rounding {mode} to {width:g} bits; "
-                               "ROUND to whole bits is typed")
+        raise reader.unsupported(proto, f"Quant with rounding {mode} to {width:g} bits; ROUND to whole bits is typed")
     hi = (1 << (int(width) - signed)) - 1 - (narrow and not signed)
     lo = (-hi if narrow else -hi - 1) if signed else 0
     if proto.input[0] in reader.constants:
         _quant_weights(reader, proto, scale, zero, (lo, hi))
         return
     if scale.size > 1 or zero.size > 1 or width > 16:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Quant of an activation by {scale.size} scales to "
-                               f"{width:g} bits; one scale and at most 16 bits are typed")
+        raise reader.unsupported(proto, f"Quant of an activation by {scale.size} scales to {width:g} bits; one scale and at most "
+                                        "16 bits are typed")
     step, offset = float(np.float32(scale.reshape(-1)[0])), int(zero.reshape(-1)[0])
     scheme = scheme_of_scales(8 if width <= 8 else 16, signed, [step], zero=offset)
-    source, copy = proto.input[0], type(proto)()
-    copy.CopyFrom(proto)
+    copy = copied(proto)
     if (lo, hi) != (scheme.lo, scheme.hi):
         copy.output[0] = f"{proto.output[0]}_limited"
-        reader.add(copy, Clip(Clamp((lo - offset) * step, (hi - offset) * step)), [source], {})
+        reader.add(copy, Clip(Clamp((lo - offset) * step, (hi - offset) * step)))
         copy.input[0], copy.output[0] = copy.output[0], proto.output[0]
     state(reader, copy, scheme)
 
@@ -146,8 +144,8 @@ def _quant_weights(reader: Reader, proto: Any, scale: Array, zero: Array, limits
     real = constant.array.astype(np.float32)
     rank, axes = real.ndim, [i for i, d in enumerate(scale.shape) if d > 1]
     if len(axes) > 1 or (axes and scale.ndim != rank) or constant.scheme is not None:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Quant of weights by scales of shape {list(scale.shape)}; "
-                               "one scale, or one per channel, is typed")
+        raise reader.unsupported(proto, f"Quant of weights by scales of shape {list(scale.shape)}; one scale, or one per "
+                                        "channel, is typed")
     steps = real / scale.astype(np.float32) + zero.astype(np.float32)
     stored = np.clip(np.rint(steps), *limits).astype(np.int64) - zero.astype(np.int64)
     reader.constants[proto.output[0]] = integer_weights(proto.output[0], np.broadcast_to(stored, real.shape).copy(),
@@ -160,7 +158,6 @@ def bipolar(reader: Reader, proto: Any, a: Attributes) -> None:
     constant, scale = reader.constant(proto.input[0], proto.name, "weight"), _scales(reader, proto)
     axes = [i for i, d in enumerate(scale.shape) if d > 1]
     if len(axes) > 1 or (axes and scale.ndim != constant.array.ndim):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: BipolarQuant by scales of shape {list(scale.shape)}; one, or "
-                               "one per channel, is typed")
+        raise reader.unsupported(proto, f"BipolarQuant by scales of shape {list(scale.shape)}; one, or one per channel, is typed")
     signs = np.where(constant.array >= 0, 1, -1).astype(np.int64)
     reader.constants[proto.output[0]] = integer_weights(proto.output[0], signs, scale.reshape(-1), axes[0] if axes else None)

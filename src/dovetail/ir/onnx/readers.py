@@ -9,40 +9,78 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir.onnx.movement import MOVERS, add_reshaped
+from dovetail.errors import ModelError
+from dovetail.ir.onnx.movement import MOVERS, add_reshaped, with_output
 from dovetail.ir.onnx.qonnx_thresholds import multi_threshold
 from dovetail.ir.onnx.quantizers import bipolar, dequantize, quant, quantize
 from dovetail.ir.onnx.state import Attributes, Reader
-from dovetail.ir.onnx.windows import window_of
-from dovetail.ir.operators.base import Clamp
+from dovetail.ir.operators.base import RELU, Clamp
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.elementwise import Add, Broadcast, Clip, Concat, Mul, Reshape
 from dovetail.ir.operators.linear import Gemm
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
-from dovetail.ir.operators.window import Window
+from dovetail.ir.operators.window import Pads, Window
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape
+
+
+def _window(reader: Reader, proto: Any, a: Attributes, kernel: tuple[int, ...]) -> Window:
+    """The window a node slides over its first input, with the zero padding that a Pad node put around that."""
+    if len(kernel) != 2:
+        raise reader.unsupported(proto, f"{len(kernel)}-dimensional kernel; two dimensions are supported")
+    top, left, bottom, right = reader.padding.get(proto.input[0], (0, 0, 0, 0))
+    batch, channels, height, width = reader.shape(proto.input[0], proto.name)
+    inner = _window_of(a, kernel, (batch, channels, height + top + bottom, width + left + right))
+    pads = inner.pads
+    return replace(inner, pads=(pads[0] + top, pads[1] + left, pads[2] + bottom, pads[3] + right))
+
+
+def _window_of(attributes: Attributes, kernel: tuple[int, ...], shape: Shape) -> Window:
+    """The window that attributes state for an input of `shape`: explicit pads, auto_pad, ceil_mode."""
+    stride = tuple(attributes.get("strides", (1, 1)))
+    dilation = tuple(attributes.get("dilations", (1, 1)))
+    edges = tuple(attributes.get("pads", (0, 0, 0, 0)))
+    mode = attributes.get("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        totals = []
+        for size, k, s, d in zip(shape[2:], kernel, stride, dilation, strict=True):
+            totals.append(max(0, (-(-size // s) - 1) * s + (k - 1) * d + 1 - size))
+        small = [t // 2 for t in totals]
+        large = [t - t // 2 for t in totals]
+        first, last = (small, large) if mode == "SAME_UPPER" else (large, small)
+        edges = (*first, *last)
+    if attributes.get("ceil_mode"):
+        edges = _ceil_pads(shape, kernel, stride, dilation, edges)
+    four = (edges[0], edges[1], edges[2], edges[3])
+    return Window((kernel[0], kernel[1]), (stride[0], stride[1]), four, (dilation[0], dilation[1]))
+
+
+def _ceil_pads(shape: Shape, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...],
+               pads: tuple[int, ...]) -> Pads:
+    """Padding below and right that makes floor arithmetic give the size `ceil_mode` asks for."""
+    extra = []
+    for i in range(2):
+        span = shape[2 + i] + pads[i] + pads[i + 2] - ((kernel[i] - 1) * dilation[i] + 1)
+        count = -(-span // stride[i]) + 1
+        if (count - 1) * stride[i] >= shape[2 + i] + pads[i]:
+            count -= 1  # a window may not start in the padding after the input
+        extra.append(max(0, (count - 1) * stride[i] - span))
+    return (pads[0], pads[1], pads[2] + extra[0], pads[3] + extra[1])
 
 
 def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     weight = _weights(reader, proto)
     if len(shape) != 4 or weight.array.ndim != 4:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: convolution over {len(shape) - 2} dimensions; "
-                               "two are supported")
+        raise reader.unsupported(proto, f"convolution over {len(shape) - 2} dimensions; two are supported")
     if tuple(a.get("kernel_shape", weight.array.shape[2:])) != weight.array.shape[2:]:
         raise ModelError(f"{reader.where}: node {proto.name}: kernel_shape {list(a['kernel_shape'])} beside weights of shape "
                          f"{list(weight.array.shape)}; the file is damaged, export the model again")
-    filters = weight.array.shape[0]
-    bias = _bias(reader, proto, 2, filters, weight)
-    around = reader.padding.get(proto.input[0])
-    window = window_of(a, weight.array.shape[2:], shape, f"{reader.where}: node {proto.name}", around)
-    groups = int(a.get("group", 1))
+    filters, groups = weight.array.shape[0], int(a.get("group", 1))
+    bias, window = _bias(reader, proto, 2, filters, weight), _window(reader, proto, a, weight.array.shape[2:])
     if weight.array.shape[1] * groups != shape[1]:
         raise ModelError(f"{reader.where}: node {proto.name}: weight of shape {list(weight.array.shape)} with {groups} groups "
                          f"does not fit {shape[1]} input channels")
-    reader.add(proto, Conv(filters, window, groups), [proto.input[0]],
-               {"weight": (weight.array, weight.scheme), "bias": bias})
+    reader.add(proto, Conv(filters, window, groups), params={"weight": (weight.array, weight.scheme), "bias": bias})
 
 
 def _weights(reader: Reader, proto: Any) -> Constant:
@@ -67,10 +105,10 @@ def _bias(reader: Reader, proto: Any, index: int, count: int, weight: Constant) 
 
 def _gemm(reader: Reader, proto: Any, a: Attributes) -> None:
     if a.get("transA"):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Gemm with transA; transpose the input before export")
+        raise reader.unsupported(proto, "Gemm with transA; transpose the input before export")
     weight = _weights(reader, proto)
     if proto.input[0] in reader.constants or weight.array.ndim != 2 or len(reader.shape(proto.input[0], proto.name)) != 2:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} of other than a matrix by constant weights")
+        raise reader.unsupported(proto, f"{proto.op_type} of other than a matrix by constant weights")
     array, scheme = weight.array, weight.scheme
     if not a.get("transB"):
         array = array.T.copy()
@@ -82,16 +120,15 @@ def _gemm(reader: Reader, proto: Any, a: Attributes) -> None:
         array = array if alpha == 1.0 else (array * np.float32(alpha)).astype(np.float32)
         bias = bias if beta == 1.0 else (bias * np.float32(beta)).astype(np.float32)
     elif alpha != 1.0 or beta != 1.0:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: quantized Gemm with alpha {alpha:g}, beta {beta:g}; "
-                               "both must be 1")
-    reader.add(proto, Gemm(array.shape[0]), [proto.input[0]], {"weight": (array, scheme), "bias": (bias, bias_scheme)})
+        raise reader.unsupported(proto, f"quantized Gemm with alpha {alpha:g}, beta {beta:g}; both must be 1")
+    reader.add(proto, Gemm(array.shape[0]), params={"weight": (array, scheme), "bias": (bias, bias_scheme)})
 
 
 def _imaged(reader: Reader, proto: Any) -> None:
     """Element-wise operators are typed for images and matrices; in between lies attention, which stays in floats."""
     ranks = {len(reader.shape(i, proto.name)) for i in proto.input if i and i not in reader.constants}
     if not ranks <= {2, 4} or len(ranks) > 1:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} of rank {sorted(ranks)}; 2 and 4 are typed")
+        raise reader.unsupported(proto, f"{proto.op_type} of rank {sorted(ranks)}; 2 and 4 are typed")
 
 
 def _matmul(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -99,26 +136,22 @@ def _matmul(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 def _max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
-    shape = reader.shape(proto.input[0], proto.name)
-    around = reader.padding.get(proto.input[0])
-    window = window_of(a, tuple(a.get("kernel_shape", ())), shape, f"{reader.where}: node {proto.name}", around)
-    if around is not None and any(p >= window.reach[i % 2] for i, p in enumerate(window.pads)):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: a window of zeros alone; shrink the padding before it")
-    reader.add(proto, MaxPool(window), [proto.input[0]], {})
+    window = _window(reader, proto, a, tuple(a.get("kernel_shape", ())))
+    if proto.input[0] in reader.padding and any(p >= window.reach[i % 2] for i, p in enumerate(window.pads)):
+        raise reader.unsupported(proto, "a window of zeros alone; shrink the padding before it")
+    reader.add(proto, MaxPool(window))
 
 
 def _avg_pool(reader: Reader, proto: Any, a: Attributes) -> None:
-    shape = reader.shape(proto.input[0], proto.name)
-    where = f"{reader.where}: node {proto.name}"
-    window = window_of(a, tuple(a.get("kernel_shape", ())), shape, where)
+    window = _window(reader, proto, a, tuple(a.get("kernel_shape", ())))
     count_pads = bool(a.get("count_include_pad"))
-    if count_pads and a.get("ceil_mode") and window != window_of({**a, "ceil_mode": 0}, window.kernel, shape, where):
-        raise UnsupportedError(f"{where}: average pooling with ceil_mode past the counted padding; pad the input explicitly")
-    reader.add(proto, AvgPool(window, count_pads and any(window.pads)), [proto.input[0]], {})
+    if count_pads and a.get("ceil_mode") and window != _window(reader, proto, {**a, "ceil_mode": 0}, window.kernel):
+        raise reader.unsupported(proto, "average pooling with ceil_mode past the counted padding; pad the input explicitly")
+    reader.add(proto, AvgPool(window, count_pads and any(window.pads)))
 
 
 def _global_avg_pool(reader: Reader, proto: Any, a: Attributes) -> None:
-    reader.add(proto, GlobalAvgPool(), [proto.input[0]], {})
+    reader.add(proto, GlobalAvgPool())
 
 
 def _add(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -128,7 +161,7 @@ def _add(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
     fixed = [i for i in proto.input if i in reader.constants]
     if len(fixed) not in (0, 1) or (fixed and len(proto.input) != 2):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: adds {len(fixed)} constants; one is typed")
+        raise reader.unsupported(proto, f"adds {len(fixed)} constants; one is typed")
     if not fixed:
         _joined(reader, proto, Add())
         return
@@ -139,8 +172,11 @@ def _joined(reader: Reader, proto: Any, op: Broadcast) -> None:
     try:
         op.infer(tuple(reader.shape(i, proto.name) for i in proto.input))
     except ModelError as reason:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: {reason}") from None
-    reader.add(proto, op, list(proto.input), {})
+        raise reader.unsupported(proto, str(reason)) from None
+    reader.add(proto, op, proto.input)
+
+
+ZERO, ONE, MINUS_ONE = (Constant("", np.asarray(value)) for value in (0.0, 1.0, -1.0))
 
 
 def _affine(reader: Reader, proto: Any, factor: Constant | None, offset: Constant | None) -> None:
@@ -150,27 +186,27 @@ def _affine(reader: Reader, proto: Any, factor: Constant | None, offset: Constan
     """
     moving = next(i for i in proto.input if i not in reader.constants)
     shape = reader.shape(moving, proto.name)
-    channels = shape[1]
-    scale, shift = (_per_channel(reader, proto, c, shape) for c in (factor, offset))
-    weight = np.ones(channels, dtype=np.float32) if scale is None else scale
-    bias = np.zeros(channels, dtype=np.float32) if shift is None else shift
-    if len(shape) == 2:
-        reader.add(proto, Gemm(channels), [moving], {"weight": (np.diag(weight), None), "bias": (bias, None)})
-        return
-    op = Conv(channels, Window((1, 1)), channels)
-    reader.add(proto, op, [moving], {"weight": (weight.reshape(channels, 1, 1, 1), None), "bias": (bias, None)})
+    scale, shift = (_per_channel(reader, proto, c, shape) for c in (factor or ONE, offset or ZERO))
+    _add_affine(reader, proto, moving, scale, shift)
 
 
-def _per_channel(reader: Reader, proto: Any, constant: Constant | None, shape: Shape) -> Array | None:
+def _add_affine(reader: Reader, proto: Any, moving: str, scale: Array, shift: Array) -> None:
+    """The node that scales and shifts each channel by a number of its own."""
+    channels, weight = len(scale), scale.astype(np.float32)
+    matrix = len(reader.shape(moving, proto.name)) == 2
+    op = Gemm(channels) if matrix else Conv(channels, Window((1, 1)), channels)
+    weight = np.diag(weight) if matrix else weight.reshape(channels, 1, 1, 1)
+    reader.add(proto, op, [moving], {"weight": (weight, None), "bias": (shift.astype(np.float32), None)})
+
+
+def _per_channel(reader: Reader, proto: Any, constant: Constant, shape: Shape) -> Array:
     """A constant as one value per channel of `shape`, if it broadcasts so."""
-    if constant is None:
-        return None
     array = constant.real
     aligned = (1,) * (len(shape) - array.ndim) + array.shape
     if array.ndim > len(shape) or any(d != 1 for i, d in enumerate(aligned) if i != 1) \
             or aligned[1] not in (1, shape[1]):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: {proto.op_type} with a constant of shape "
-                               f"{list(array.shape)}; one value per channel is typed")
+        raise reader.unsupported(proto, f"{proto.op_type} with a constant of shape {list(array.shape)}; one value per channel is "
+                                        "typed")
     return np.broadcast_to(array.astype(np.float32).reshape(aligned[1]), (shape[1],)).copy()
 
 
@@ -190,22 +226,22 @@ def _sub(reader: Reader, proto: Any, a: Attributes) -> None:
     if left is None and right is not None and right.scheme is None:
         _affine(reader, proto, None, Constant(right.name, -right.array))
     elif left is not None and left.scheme is None:
-        _affine(reader, proto, Constant("", np.asarray(-1.0)), left)
+        _affine(reader, proto, MINUS_ONE, left)
     else:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: subtracts two activations")
+        raise reader.unsupported(proto, "subtracts two activations")
 
 
 def _div(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
     divisor = reader.constants.get(proto.input[1])
     if divisor is None or divisor.scheme is not None or not np.all(divisor.array):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: divides by other than constants")
+        raise reader.unsupported(proto, "divides by other than constants")
     _affine(reader, proto, Constant(divisor.name, 1.0 / divisor.array.astype(np.float64)), None)
 
 
 def _neg(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
-    _affine(reader, proto, Constant("", np.asarray(-1.0)), None)
+    _affine(reader, proto, MINUS_ONE, None)
 
 
 def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -217,18 +253,18 @@ def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
             lo, hi = (value, hi) if side == "min" else (lo, value)
     limit = float(np.finfo(np.float32).max)
     lo, hi = (-inf if lo <= -limit else lo), (inf if hi >= limit else hi)
-    reader.add(proto, Clip(Clamp(lo, hi)), [proto.input[0]], {})
+    reader.add(proto, Clip(Clamp(lo, hi)))
 
 
 def _relu(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
-    reader.add(proto, Clip(Clamp(0.0, inf)), [proto.input[0]], {})
+    reader.add(proto, Clip(RELU))
 
 
 def _concat(reader: Reader, proto: Any, a: Attributes) -> None:
     _imaged(reader, proto)
     rank = len(reader.shape(proto.input[0], proto.name))
-    reader.add(proto, Concat(int(a["axis"]) % rank), list(proto.input), {})
+    reader.add(proto, Concat(int(a["axis"]) % rank), proto.input)
 
 
 def _flatten(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -254,17 +290,9 @@ def _batch_norm(reader: Reader, proto: Any, a: Attributes) -> None:
     with np.errstate(all="ignore"):  # what is not finite is refused by name when the node is added
         scale = gamma / np.sqrt(var + float(a.get("epsilon", 1e-5)))
         bias = (beta - mean * scale).astype(np.float32)
-    channels = shape[1]
-    if scale.shape != (channels,) or len(shape) not in (2, 4):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: BatchNormalization over shape {list(shape)}; "
-                               "N,C,H,W or N,C is supported")
-    if len(shape) == 2:
-        diagonal = np.diag(scale).astype(np.float32)
-        reader.add(proto, Gemm(channels), [proto.input[0]], {"weight": (diagonal, None), "bias": (bias, None)})
-        return
-    weight = scale.reshape(channels, 1, 1, 1).astype(np.float32)
-    op = Conv(channels, Window((1, 1)), channels)
-    reader.add(proto, op, [proto.input[0]], {"weight": (weight, None), "bias": (bias, None)})
+    if scale.shape != shape[1:2] or len(shape) not in (2, 4):
+        raise reader.unsupported(proto, f"BatchNormalization over shape {list(shape)}; N,C,H,W or N,C is supported")
+    _add_affine(reader, proto, proto.input[0], scale, bias)
 
 
 def _pass_through(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -277,7 +305,7 @@ def _pass_through(reader: Reader, proto: Any, a: Attributes) -> None:
 def _constant(reader: Reader, proto: Any, a: Attributes) -> None:
     values = [a[k] for k in ("value", "sparse_value", "value_float", "value_int", "value_floats", "value_ints") if k in a]
     if not values:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: Constant of an unusual kind; use a dense tensor")
+        raise reader.unsupported(proto, "Constant of an unusual kind; use a dense tensor")
     reader.constants[proto.output[0]] = Constant(proto.output[0], np.asarray(values[0]))
 
 
@@ -290,43 +318,29 @@ def _shape(reader: Reader, proto: Any, a: Attributes) -> None:
 
 
 def _axes(reader: Reader, proto: Any, a: Attributes, rank: int) -> tuple[int, ...]:
-    """The axes of a reduction or squeeze, from its attribute (old opsets) or its second input."""
-    if "axes" in a:
-        found = [int(i) for i in a["axes"]]
-    elif len(proto.input) > 1 and proto.input[1]:
-        found = [int(i) for i in reader.constant(proto.input[1], proto.name, "axes").array.reshape(-1)]
-    else:
-        found = list(range(rank))
-    return tuple(sorted(i % rank for i in found))
+    """The axes of a reduction or squeeze; all where it names none."""
+    found = reader.integers(proto, a, "axes", 1)
+    return tuple(sorted(i % rank for i in (range(rank) if found is None else found)))
 
 
 def _reduce_mean(reader: Reader, proto: Any, a: Attributes) -> None:
     """The mean over rows and columns is global average pooling, as some exporters write it."""
     shape = reader.shape(proto.input[0], proto.name)
     if len(shape) != 4 or _axes(reader, proto, a, 4) != (2, 3):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: mean over other axes than rows and columns")
+        raise reader.unsupported(proto, "mean over other axes than rows and columns")
     if a.get("keepdims", 1):
-        reader.add(proto, GlobalAvgPool(), [proto.input[0]], {})
+        reader.add(proto, GlobalAvgPool())
         return
-    pooled = _renamed(proto, f"{proto.output[0]}_pooled")
-    reader.add(pooled, GlobalAvgPool(), [proto.input[0]], {})
-    flat = _renamed(proto, proto.output[0], f"{proto.name}_flatten")
-    reader.add(flat, Reshape(shape[:2]), [pooled.output[0]], {})
-
-
-def _renamed(proto: Any, output: str, name: str | None = None) -> Any:
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    copy.output[0] = output
-    copy.name = proto.name if name is None else name
-    return copy
+    pooled = f"{proto.output[0]}_pooled"
+    reader.add(with_output(proto, pooled, proto.name), GlobalAvgPool())
+    reader.add(with_output(proto, proto.output[0], f"{proto.name}_flatten"), Reshape(shape[:2]), [pooled])
 
 
 def _global_max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
     if len(shape) != 4:
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: pooling over {len(shape) - 2} dimensions; two are supported")
-    reader.add(proto, MaxPool(Window((shape[2], shape[3]))), [proto.input[0]], {})
+        raise reader.unsupported(proto, f"pooling over {len(shape) - 2} dimensions; two are supported")
+    reader.add(proto, MaxPool(Window((shape[2], shape[3]))))
 
 
 def _pad(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -335,14 +349,13 @@ def _pad(reader: Reader, proto: Any, a: Attributes) -> None:
     So do those that a maximum of values reads which are never below zero: there, a zero changes nothing.
     """
     shape = reader.shape(proto.input[0], proto.name)
-    given = a["pads"] if "pads" in a else reader.constant(proto.input[1], proto.name, "pads").array.reshape(-1)
-    pads = [int(p) for p in given]
+    pads = reader.integers(proto, a, "pads", 1) or []
     value = reader.constant(proto.input[2], proto.name, "value").real if len(proto.input) > 2 and proto.input[2] \
         else np.asarray(a.get("value", 0.0))
     spatial = len(shape) == 4 and len(pads) == 8 and not any(pads[i] for i in (0, 1, 4, 5)) and min(pads) >= 0
     if not spatial or a.get("mode", "constant") != "constant" or float(value.reshape(-1)[0]) != 0.0 or len(proto.input) > 3 \
             or not _absorbed(reader, proto):
-        raise UnsupportedError(f"{reader.where}: node {proto.name}: padding other than zeros around a convolution's input")
+        raise reader.unsupported(proto, "padding other than zeros around a convolution's input")
     top, left, bottom, right = reader.padding.get(proto.input[0], (0, 0, 0, 0))
     reader.padding[proto.output[0]] = (top + pads[2], left + pads[3], bottom + pads[6], right + pads[7])
     reader.alias[proto.output[0]] = proto.input[0]
@@ -364,10 +377,9 @@ def _squeeze(reader: Reader, proto: Any, a: Attributes) -> None:
 
 def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
     shape = reader.shape(proto.input[0], proto.name)
-    count = len(a["axes"]) if "axes" in a else reader.constant(proto.input[1], proto.name, "axes").array.size
-    axes = _axes(reader, proto, a, len(shape) + count)
-    rest = iter(shape)
-    add_reshaped(reader, proto, tuple(1 if i in axes else next(rest) for i in range(len(shape) + count)))
+    rank = len(shape) + len(reader.integers(proto, a, "axes", 1) or ())
+    axes, rest = _axes(reader, proto, a, rank), iter(shape)
+    add_reshaped(reader, proto, tuple(1 if i in axes else next(rest) for i in range(rank)))
 
 
 READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Reader
 from dovetail.ir.operators.elementwise import Reshape
 from dovetail.ir.tensor import Constant
@@ -41,8 +42,7 @@ def lifts(reader: Reader, node: Any) -> bool:
 def lift(reader: Reader, node: Any, read: Callable[[Reader, Any], None]) -> None:
     """Read a node as its equal on images of one row."""
     output = node.output[0]
-    image = type(node)()
-    image.CopyFrom(node)
+    image = copied(node)
     for i, name in enumerate(node.input):
         if not name:
             continue
@@ -59,7 +59,7 @@ def lift(reader: Reader, node: Any, read: Callable[[Reader, Any], None]) -> None
     made = reader.tensor(image.output[0])
     shape = reader.tensors[made].shape
     flat = shape if len(shape) < 4 else (*shape[:2], shape[3])
-    reader.add(helper.make_node("Reshape", [], [output], name=f"{output}/back"), Reshape(flat), [made], {})
+    reader.add(helper.make_node("Reshape", [made], [output], name=f"{output}/back"), Reshape(flat))
     reader.rows[output] = made
 
 
@@ -71,7 +71,7 @@ def _image(reader: Reader, name: str) -> str:
     if tensor not in reader.rows:
         batch, channels, length = reader.tensors[tensor].shape
         made = f"{tensor}/row"
-        reader.add(helper.make_node("Reshape", [], [made], name=made), Reshape((batch, channels, 1, length)), [tensor], {})
+        reader.add(helper.make_node("Reshape", [tensor], [made], name=made), Reshape((batch, channels, 1, length)))
         reader.rows[tensor] = made
     if tensor in reader.schemes:
         reader.schemes.setdefault(reader.rows[tensor], reader.schemes[tensor])
@@ -119,11 +119,3 @@ def _widen(attribute: Any, operator: str) -> None:
         attribute.i %= 3
     elif attribute.name == "axes" and operator == "ReduceMean":
         attribute.ints[:] = _axes(values)
-
-
-def without_unread(reader: Reader, outputs: set[str]) -> None:
-    """Drop reshapes back to one dimension that nobody reads."""
-    back = {f"{t}/back" for t in reader.rows}
-    read = {t for n in reader.nodes.values() for t in n.inputs} | outputs
-    for output in [n.output for n in reader.nodes.values() if n.name in back and n.output not in read]:
-        del reader.nodes[output], reader.tensors[output]

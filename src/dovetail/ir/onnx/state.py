@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from onnx import helper
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.graph import Node, check_finite
-from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx.file import MAX_ACTIVATION_ELEMENTS, OPSET
 from dovetail.ir.onnx.foreign import Kind, check_known, fold, foreign_reads, products, wrap
 from dovetail.ir.onnx.prepare import reads
@@ -86,6 +87,23 @@ class Reader:
                                    "only constant weights are supported")
         return self.constants[name]
 
+    def integers(self, proto: Any, attributes: Attributes, name: str, index: int) -> list[int] | None:
+        """Whole numbers that a node states as an attribute (old opsets) or as a constant input; None where it does not."""
+        if name in attributes:
+            return [int(v) for v in attributes[name]]
+        if len(proto.input) <= index or not proto.input[index]:
+            return None
+        return [int(v) for v in self.constant(proto.input[index], proto.name, name).array.reshape(-1)]
+
+    def unsupported(self, proto: Any, why: str) -> UnsupportedError:
+        """The refusal to type a node: it is kept as it is, or named where that cannot be."""
+        return UnsupportedError(f"{self.where}: node {proto.name}: {why}")
+
+    def store(self, name: str, scheme: Scheme) -> None:
+        """Say that a value is computed as stored integers already."""
+        self.schemes[name] = scheme
+        self.stored.add(name)
+
     def is_stored(self, name: str) -> bool:
         """Whether a value has passed a quantizer; its tensor may also be read as it was before."""
         while name not in self.stored and name in self.alias:
@@ -110,7 +128,7 @@ class Reader:
         """The same values once more, stored by a scheme: a typed node runs again, anything else is passed on."""
         source, name = self.producer(tensor), self.unique_tensor(f"{tensor}_stored")
         if source is None or source.op.foreign:
-            self.add_foreign(onnx_file.passing_on(tensor, name))
+            self.add_foreign(helper.make_node("Identity", [tensor], [name], name=name))
         else:
             self.tensors[name] = replace(self.tensors[tensor], name=name)
             self.append(replace(source, name=self.unique(source.name), output=name))
@@ -148,8 +166,10 @@ class Reader:
                              "elements are handled, give a smaller --shape or export the model again")
         self.tensors[tensor.name] = tensor
 
-    def add(self, proto: Any, op: Op, inputs: list[str], params: Mapping[str, tuple[Array, Scheme | None]]) -> None:
-        """Append a node; its constants are named after it."""
+    def add(self, proto: Any, op: Op, inputs: Sequence[str] = (),
+            params: Mapping[str, tuple[Array, Scheme | None]] = MappingProxyType({})) -> None:
+        """Append a node, which reads the first input of the ONNX node unless told; its constants are named after it."""
+        inputs = inputs or proto.input[:1]
         if op.still:  # the image of a row holds the same values in the same order
             inputs = [self.rows.get(self.tensor(i), i) for i in inputs]
         shapes = tuple(self.shape(i, proto.name) for i in inputs)

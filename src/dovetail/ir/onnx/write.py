@@ -47,8 +47,7 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     opset = max([onnx_file.OPSET, *(n.op.opset for n in graph.nodes), onnx_file.WIDE_OPSET if wide else 0])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
     model = helper.make_model(proto, opset_imports=imports, functions=onnx_lq.functions(graph, opset),
-                              ir_version=10 if opset > 20 else onnx_file.IR_VERSION,
-                              producer_name=onnx_file.PRODUCER)
+                              ir_version=onnx_file.ir_version(opset), producer_name=onnx_file.PRODUCER)
     if writer.domains <= {onnx_lq.DOMAIN}:
         onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
@@ -200,9 +199,9 @@ def _reduce(writer: Writer, node: Node, op: Reduce, output: str) -> None:
     terms.append(writer.constant(f"{node.params[0]}{writer.sep}integers", bias.reshape(along)))
     total = terms[0]
     for i, term in enumerate(terms[1:]):
-        total = writer.emit("Add", [total, term], f"{node.name}{writer.sep}sum_{i}", f"{node.name}{writer.sep}add_{i}")
+        total = writer.emit("Add", [total, term], f"{stem}sum_{i}", f"{stem}add_{i}")
     scale = np.asarray(scheme.scales, dtype=np.float32).reshape(along)
-    writer.emit("Mul", [total, writer.constant(f"{node.name}{writer.sep}unit", scale)], output, node.name)
+    writer.emit("Mul", [total, writer.constant(f"{stem}unit", scale)], output, node.name)
 
 
 def _pool_input(writer: Writer, node: Node, window: Window, value: float) -> tuple[str, Pads]:
@@ -232,10 +231,6 @@ def _avg_pool(writer: Writer, node: Node, op: AvgPool, output: str) -> None:
                 count_include_pad=int(op.count_pads))
 
 
-def _global_avg_pool(writer: Writer, node: Node, op: GlobalAvgPool, output: str) -> None:
-    writer.emit("GlobalAveragePool", [read_value(writer, node.inputs[0])], output, node.name)
-
-
 def _add(writer: Writer, node: Node, op: Add, output: str) -> None:
     total = read_value(writer, node.inputs[0])
     for i, name in enumerate(node.inputs[1:], 1):
@@ -244,12 +239,12 @@ def _add(writer: Writer, node: Node, op: Add, output: str) -> None:
                             node.name if last else f"{node.name}_{i}")
 
 
-def _identity(writer: Writer, node: Node, op: Clip, output: str) -> None:
-    writer.emit("Identity", [read_value(writer, node.inputs[0])], output, node.name)
-
-
-def _concat(writer: Writer, node: Node, op: Concat, output: str) -> None:
-    writer.emit("Concat", [read_value(writer, t) for t in node.inputs], output, node.name, axis=op.axis)
+def _as_it_is(operator: str, *fields: str) -> Callable[[Writer, Node, Any, str], None]:
+    """How an operator is written that ONNX has as well; `fields` of ours are attributes there."""
+    def write(writer: Writer, node: Node, op: Op, output: str) -> None:
+        attributes = {name: getattr(op, name) for name in fields}
+        writer.emit(operator, [read_value(writer, t) for t in node.inputs], output, node.name, **attributes)
+    return write
 
 
 def _reshape(writer: Writer, node: Node, op: Reshape, output: str) -> None:
@@ -272,10 +267,6 @@ def _select(writer: Writer, node: Node, op: Select, output: str) -> None:
     writer.emit("Slice", [read_value(writer, node.inputs[0]), *inputs], output, node.name)
 
 
-def _transpose(writer: Writer, node: Node, op: Transpose, output: str) -> None:
-    writer.emit("Transpose", [read_value(writer, node.inputs[0])], output, node.name, perm=op.perm)
-
-
 def _upsample(writer: Writer, node: Node, op: Upsample, output: str) -> None:
     factors = np.asarray([1, 1, op.rows, op.columns], dtype=np.float32)
     scales = writer.constant(f"{node.name}{writer.sep}scales", factors)
@@ -289,17 +280,13 @@ def _inline(writer: Writer, node: Node, content: bytes, given: Mapping[str, str]
     names, (output, *_) = {"": "", **given, **results}, results.values()
     for weight in alone.initializer:
         names[weight.name] = f"{node.name}{writer.sep}{weight.name}"
-        copy = TensorProto()
-        copy.CopyFrom(weight)
+        writer.initializers[names[weight.name]] = copy = onnx_file.copied(weight)
         copy.name = names[weight.name]
-        writer.initializers[copy.name] = copy
     for i, original in enumerate(alone.node):
-        proto: Any = onnx.NodeProto()
-        proto.CopyFrom(original)
+        proto = onnx_file.copied(original)
         proto.name = original.name or (node.name if i == len(alone.node) - 1 else f"{node.name}{writer.sep}{i}")
-        del proto.input[:], proto.output[:]
-        proto.input.extend(names[i] for i in original.input)
-        proto.output.extend(names.setdefault(o, f"{output}{writer.sep}inner_{o}") for o in original.output)
+        proto.input[:] = [names[i] for i in original.input]
+        proto.output[:] = [names.setdefault(o, f"{output}{writer.sep}inner_{o}") for o in original.output]
         rename_inside(proto, names, lambda inner: f"{output}{writer.sep}inner_{inner}")
         writer.domains |= domains(proto)
         writer.nodes.append(proto)
@@ -332,10 +319,6 @@ def _function(writer: Writer, node: Node, op: Function, output: str) -> None:
     _inline(writer, node, op.content, given, {"y0": output})
 
 
-def _mul(writer: Writer, node: Node, op: Mul, output: str) -> None:
-    writer.emit("Mul", [read_value(writer, t) for t in node.inputs], output, node.name)
-
-
 def _stored(writer: Writer, name: str) -> str:
     """The stored integers of a tensor."""
     maker = writer.graph.producer(name)
@@ -358,9 +341,10 @@ def _coded(writer: Writer, node: Node, op: Coded, output: str) -> None:
 
 
 WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str], None]] = {
-    Add: _add, AvgPool: _avg_pool, Clip: _identity, Coded: _coded, Concat: _concat, Conv: _product, Function: _function,
-    Gemm: _product, GlobalAvgPool: _global_avg_pool, MaxPool: _max_pool, Mul: _mul, Opaque: _opaque, Reduce: _reduce,
-    Reshape: _reshape, Select: _select, Transpose: _transpose, Upsample: _upsample,
+    Add: _add, AvgPool: _avg_pool, Clip: _as_it_is("Identity"), Coded: _coded, Concat: _as_it_is("Concat", "axis"),
+    Conv: _product, Function: _function, Gemm: _product, GlobalAvgPool: _as_it_is("GlobalAveragePool"), MaxPool: _max_pool,
+    Mul: _as_it_is("Mul"), Opaque: _opaque, Reduce: _reduce, Reshape: _reshape, Select: _select,
+    Transpose: _as_it_is("Transpose", "perm"), Upsample: _upsample,
 }
 """How each operator is written: real values in, real values before clamp and rounding out."""
 STORED_WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str, str], None]] = {

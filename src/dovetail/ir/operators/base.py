@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from dovetail.errors import UnsupportedError
 from dovetail.ir.operators.window import Window
-from dovetail.ir.tensor import Real, Region, Shape
+from dovetail.ir.tensor import Real, Region, Shape, cut, whole
 
 
 class Axis(StrEnum):
@@ -204,8 +204,15 @@ class Op:
         return 0
 
     def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        """Units [start, stop) of the axis as an operator of its own."""
-        raise UnsupportedError(f"{self.kind}: cannot be divided along {axis}; possible: {[str(a) for a in self.axes(inputs)]}")
+        """Units [start, stop) of the axis as an operator of its own: here the same cut through all that has the axis."""
+        if self.extent(axis, inputs) < 1:
+            raise UnsupportedError(f"{self.kind}: cannot be divided along {axis}; "
+                                   f"possible: {[str(a) for a in self.axes(inputs)]}")
+        dim, out = 1 if axis is Axis.GROUPS else 2, self.infer(inputs)
+        reads = tuple(cut(whole(s), dim, start, stop) if s[dim] == out[dim] else whole(s) for s in inputs)
+        params = tuple(cut(whole(s), 0, start, stop) if axis is Axis.GROUPS and self.per_channel else whole(s)
+                       for s in self.param_shapes(inputs))
+        return OperatorShare(self, reads, params, cut(whole(out), dim, start, stop))
 
     def attributes(self) -> str:
         """Attributes for the text form, one line."""

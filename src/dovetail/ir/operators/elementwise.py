@@ -10,15 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Clamp, Movement, Op, OperatorShare
-from dovetail.ir.tensor import Real, Region, Shape, whole
+from dovetail.ir.operators.base import Axis, Clamp, Movement, Op
+from dovetail.ir.tensor import Real, Shape
 from dovetail.words import counted
-
-
-def _aligned_cut(region: Region, axis: Axis, start: int, stop: int) -> Region:
-    """The same cut through channels (GROUPS) or rows of a tensor."""
-    dim = 1 if axis is Axis.GROUPS else 2
-    return (*region[:dim], (start, stop), *region[dim + 1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +41,6 @@ class Elementwise(Op):
             return shape[1]
         return shape[2] if axis is Axis.ROWS and len(shape) == 4 else 0
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if self.extent(axis, inputs) < 1:
-            return Op.share(self, axis, start, stop, inputs)
-        cut = _aligned_cut(whole(inputs[0]), axis, start, stop)
-        return OperatorShare(self, (cut,) * len(inputs), (), cut)
-
     def attributes(self) -> str:
         return f"clamp {self.clamp}" if self.clamp else ""
 
@@ -75,13 +63,6 @@ class Broadcast(Elementwise):
 
     def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
         return Elementwise.extent(self, axis, (self.infer(inputs),))
-
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if self.extent(axis, inputs) < 1:
-            return Op.share(self, axis, start, stop, inputs)
-        dim, out = 1 if axis is Axis.GROUPS else 2, self.infer(inputs)
-        reads = tuple(_aligned_cut(whole(s), axis, start, stop) if s[dim] == out[dim] else whole(s) for s in inputs)
-        return OperatorShare(self, reads, (), _aligned_cut(whole(out), axis, start, stop))
 
 
 def _spread_shapes(shape: Shape) -> tuple[Shape, ...]:
@@ -150,12 +131,6 @@ class Concat(Op):
 
     def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
         return inputs[0][2] if axis is Axis.ROWS and len(inputs[0]) == 4 and self.axis != 2 else 0
-
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if axis is not Axis.ROWS:
-            return Op.share(self, axis, start, stop, inputs)
-        reads = tuple(_aligned_cut(whole(s), axis, start, stop) for s in inputs)
-        return OperatorShare(self, reads, (), _aligned_cut(whole(self.infer(inputs)), axis, start, stop))
 
     def attributes(self) -> str:
         return f"axis {self.axis}"

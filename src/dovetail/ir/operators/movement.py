@@ -12,12 +12,8 @@ from numpy.typing import NDArray
 from dovetail.errors import ModelError
 from dovetail.ir.operators.base import Axis, Movement, Op, OperatorShare
 from dovetail.ir.operators.elementwise import Reshape
-from dovetail.ir.tensor import Real, Region, Shape, whole
+from dovetail.ir.tensor import Real, Shape, cut, whole
 from dovetail.words import plural
-
-
-def _cut(region: Region, dim: int, start: int, stop: int) -> Region:
-    return (*region[:dim], (start, stop), *region[dim + 1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +80,11 @@ class Select(Movement):
         return len(self.indices) if axis is Axis.GROUPS and self.step == 1 else 0
 
     def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if self.extent(axis, inputs) < 1:
+        if axis is not Axis.GROUPS or self.extent(axis, inputs) < 1:
             return Op.share(self, axis, start, stop, inputs)
-        x, out = whole(inputs[0]), whole(self.infer(inputs))
-        if axis is Axis.ROWS:
-            return OperatorShare(self, (_cut(x, 2, start, stop),), (), _cut(out, 2, start, stop))
         first, own = self.indices[0] + start, Select(tuple(range(stop - start)))
-        return OperatorShare(own, (_cut(x, 1, first, first + stop - start),), (), _cut(out, 1, start, stop))
+        return OperatorShare(own, (cut(whole(inputs[0]), 1, first, first + stop - start),), (),
+                             cut(whole(self.infer(inputs)), 1, start, stop))
 
     def attributes(self) -> str:
         if self.step is not None:
@@ -127,13 +121,6 @@ class Transpose(Movement):
         fixed = dim is not None and len(self.perm) == 4 and self.perm[dim] == dim
         return inputs[0][dim] if fixed and dim is not None else 0
 
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if self.extent(axis, inputs) < 1:
-            return Op.share(self, axis, start, stop, inputs)
-        dim = 1 if axis is Axis.GROUPS else 2
-        return OperatorShare(self, (_cut(whole(inputs[0]), dim, start, stop),), (),
-                             _cut(whole(self.infer(inputs)), dim, start, stop))
-
     def attributes(self) -> str:
         return f"order {','.join(map(str, self.perm))}"
 
@@ -164,11 +151,6 @@ class Upsample(Movement):
 
     def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
         return inputs[0][1] if axis is Axis.GROUPS else 0
-
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if self.extent(axis, inputs) < 1:
-            return Op.share(self, axis, start, stop, inputs)
-        return OperatorShare(self, (_cut(whole(inputs[0]), 1, start, stop),), (), _cut(whole(self.infer(inputs)), 1, start, stop))
 
     def attributes(self) -> str:
         return f"{self.rows}x{self.columns}"

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir.operators.base import Axis, Op, OperatorShare
-from dovetail.ir.tensor import Array, Real, Shape, whole
+from dovetail.ir.operators.base import Axis, Op
+from dovetail.ir.tensor import Array, Real, Shape
 
 TABLE_ENTRIES = 256
 """One per code of the byte an activation is stored in; narrower schemes repeat their ends."""
@@ -35,15 +35,6 @@ class Pointwise(Op):
         if axis is Axis.GROUPS:
             return inputs[0][1]
         return inputs[0][2] if axis is Axis.ROWS and len(inputs[0]) == 4 else 0
-
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if self.extent(axis, inputs) < 1:
-            return Op.share(self, axis, start, stop, inputs)
-        region, dim = whole(inputs[0]), 1 if axis is Axis.GROUPS else 2
-        cut = (*region[:dim], (start, stop), *region[dim + 1:])
-        params = tuple(((start, stop), *whole(s)[1:]) if axis is Axis.GROUPS and self.per_channel else whole(s)
-                       for s in self.param_shapes(inputs))
-        return OperatorShare(self, (cut,), params, cut)
 
     @property
     def per_channel(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from dovetail.errors import ModelError
 from dovetail.ir.operators.base import Axis, Op, OperatorShare
 from dovetail.ir.operators.window import Window
-from dovetail.ir.tensor import Real, Shape, whole
+from dovetail.ir.tensor import Real, Shape, cut, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,11 @@ class WindowPool(Op):
         return 0
 
     def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        x, out = whole(inputs[0]), whole(self.infer(inputs))
-        if axis is Axis.GROUPS:
-            cut = (start, stop)
-            return OperatorShare(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))
-        if axis is Axis.ROWS:
-            window, rows = self.window.rows(start, stop, inputs[0][2])
-            return OperatorShare(replace(self, window=window), ((x[0], x[1], rows, x[3]),), (),
-                                 (out[0], out[1], (start, stop), out[3]))
-        return Op.share(self, axis, start, stop, inputs)
+        if axis is not Axis.ROWS:
+            return Op.share(self, axis, start, stop, inputs)
+        window, rows = self.window.rows(start, stop, inputs[0][2])
+        return OperatorShare(replace(self, window=window), (cut(whole(inputs[0]), 2, *rows),), (),
+                             cut(whole(self.infer(inputs)), 2, start, stop))
 
     def attributes(self) -> str:
         return str(self.window)
@@ -114,9 +110,3 @@ class GlobalAvgPool(Op):
 
     def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
         return inputs[0][1] if axis is Axis.GROUPS else 0
-
-    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
-        if axis is not Axis.GROUPS:
-            return Op.share(self, axis, start, stop, inputs)
-        x, out, cut = whole(inputs[0]), whole(self.infer(inputs)), (start, stop)
-        return OperatorShare(self, ((x[0], cut, *x[2:]),), (), (out[0], cut, *out[2:]))
