@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.cost.budget import check_budget
 from dovetail.errors import BuildError, ToolError, UnverifiedError
 from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
@@ -46,7 +47,6 @@ from dovetail.runtime.generate import Hardware, write_parts
 from dovetail.runtime.power import POWER
 from dovetail.runtime.trust import remember
 from dovetail.runtime.verification import Verification
-from dovetail.schedule.budgets import check_budgets
 from dovetail.schedule.list_schedule import schedule
 from dovetail.schedule.program import Program, lower
 from dovetail.words import counted
@@ -111,6 +111,20 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
         raise UnverifiedError(f"{missing}. The build is complete and kept in {target}, but not verified; then run "
                               f"`dovetail verify {target}`")
     return replace(build, folder=target)
+
+
+def check_budgets(program: Program, platform: Platform) -> tuple[str, ...]:
+    """Notes on FPGAs whose parts may not fit, by the estimate; all parts of a device share it.
+
+    Raises:
+        InfeasibleError: the parts of an FPGA cannot fit it; names resource and excess. No tool was started.
+    """
+    notes: list[str] = []
+    for device in platform.of_kind(Kind.FPGA):
+        segments = [s for s in program.segments if s.device == device.name]
+        if segments:
+            notes += check_budget([s.graph for s in segments], device, " and ".join(s.name for s in segments))
+    return tuple(notes)
 
 
 def _verified(build: Build, frames: int, progress: Progress) -> ToolError | None:
@@ -199,18 +213,14 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
         trial = board_trial.try_board(part, shell, frames, stall_seed, drawn, partial(progress, f"{segment.name} behind AXI"))
         found.append({"device": segment.device, "segment": segment.name, **asdict(trial)})
     if not found:
-        raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is no board to try; "
-                         "see the plan's reasons with `dovetail report`")
+        raise _idle(build, "no board to try")
     return found
 
 
 def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent) -> list[dict[str, Any]]:
     """Count what every FPGA part needs, into `synthesis.json`; what cannot fit its board is refused, unless a family is named."""
     found: list[dict[str, Any]] = []
-    parts = hardware_of(build)
-    if not parts:
-        raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to synthesize; "
-                         "see the plan's reasons with `dovetail report`")
+    parts = hardware_of(build, "nothing to synthesize")
     if family is None:
         check_budgets(build.program, build.platform)
     for name, device, design, _ in parts:
@@ -227,10 +237,7 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
 
 def export_build(build: Build, vendor: str, folder: Path, part: str | None = None) -> list[Path]:
     """Write every FPGA part as a project for a vendor's tool into `folder/SEGMENT`; returns the project folders."""
-    parts = hardware_of(build)
-    if not parts:
-        raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is nothing to hand over; "
-                         "see the plan's reasons with `dovetail report`")
+    parts = hardware_of(build, "nothing to hand over")
     with replace_folder(folder, EXPORT_MARKER) as temporary:
         for name, on, design, shell in parts:
             device = build.platform.device(on)
@@ -246,10 +253,11 @@ def export_build(build: Build, vendor: str, folder: Path, part: str | None = Non
     return [folder / name for name, *_ in parts]
 
 
-def hardware_of(build: Build) -> list[tuple[str, str, Design, Shell | None]]:
+def hardware_of(build: Build, otherwise: str = "no hardware") -> list[tuple[str, str, Design, Shell | None]]:
     """What FPGAs are programmed with: name, device, design, and its shell where it has one.
 
-    Boards that are joined by links are whole designs; what stands alone is a segment's core behind its shell.
+    Boards that are joined by links are whole designs; what stands alone is a segment's core behind its shell. BuildError says
+    what there is `otherwise`.
     """
     systems = build.systems()
     joined = {s.name for boards in systems.values() for s in boards.segments}
@@ -260,7 +268,14 @@ def hardware_of(build: Build) -> list[tuple[str, str, Design, Shell | None]]:
     for boards in systems.values():
         found += [(board.top, device, board, None)
                   for device, board in zip(boards.system.devices, boards.system.boards, strict=True)]
+    if not found:
+        raise _idle(build, otherwise)
     return found
+
+
+def _idle(build: Build, otherwise: str) -> BuildError:
+    return BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so there is {otherwise}; see the plan's reasons "
+                      "with `dovetail report`")
 
 
 def _remembered(folder: Path, name: str, shape: Mapping[str, Any]) -> dict[str, Any] | None:

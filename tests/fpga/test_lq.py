@@ -20,9 +20,10 @@ from dovetail.hardware.folds import Fold, Loops
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.lq import boundaries_of, coded_node, ranked
-from dovetail.numerics.lq_floats import float_layer, float_sum
+from dovetail.numerics.lq_floats import float_layer
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.load import load_platform
+from tests.numerics.lq_forms import float_sum
 from tests.numerics.lq_networks import IMAGE, conv_of, images, learned, network
 
 Job = tuple[Graph, dict[str, Array], Design]

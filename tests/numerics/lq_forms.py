@@ -1,7 +1,7 @@
-"""The sum of a coded product in the forms that hardware computes it in: look-up table, and popcounts of bit planes.
+"""The sum of a coded product in the forms that hardware computes it in: look-up table, popcounts of bit planes, and floats.
 
-Both are exact in int64 and equal to the reference, `Coded.accumulate`, for every input; tests prove it over bit widths, signs
-and shapes. The reference multiplies planes by integer weights because matrix products are what NumPy is fast at.
+The first two are exact in int64 and equal to the reference, `Coded.accumulate`, for every input; tests prove it over bit
+widths, signs and shapes. The reference multiplies planes by integer weights because matrix products are what NumPy is fast at.
 """
 
 from __future__ import annotations
@@ -12,9 +12,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.ir import Array, Coded
-from dovetail.numerics.lq_forms import grouped, placed, windows
+from dovetail.numerics.lq_floats import FloatLayer, Floats
 
 Whole = NDArray[np.int64]
+
+
+def windows(op: Coded, x: Array) -> Array:
+    """What every filter sees: (frames, groups, values of a window, pixels), in the order of a filter's weights."""
+    body, window, (frames, channels) = op.body, op.body.window, x.shape[:2]
+    if window is None:
+        return x[:, None, :, None]
+    padded = np.pad(x, ((0, 0), (0, 0), window.pads[0::2], window.pads[1::2]))
+    taps = [tap.reshape(frames, body.groups, channels // body.groups, 1, -1) for _, _, tap in window.taps(padded)]
+    seen = np.concatenate(taps, axis=3)
+    return seen.reshape(frames, body.groups, -1, seen.shape[-1])
+
+
+def placed(op: Coded, x: Array, sums: Array) -> Array:
+    """(frames, groups, filters of a group, pixels) as the output's shape."""
+    return sums.reshape(len(x), *op.infer((x.shape,))[1:])
+
+
+def grouped(op: Coded, codes: Array) -> Array:
+    """Weights as (groups, filters of a group, values of a window)."""
+    return codes.reshape(op.body.groups, len(codes) // op.body.groups, -1)
 
 
 def product_table(op: Coded, products: Array) -> Whole:
@@ -80,4 +101,23 @@ def popcount_sum(op: Coded, x: Array, codes: Array, products: Array) -> Whole:
             both = np.bitwise_count(bits & seen).sum(axis=3, dtype=np.int64)
             counted = weight * both if weight else 2 * both - every
             total = total + factor * factors[None, :, :, i, j, None] * counted
+    return placed(op, x, total)
+
+
+def paired(values: Floats) -> Floats:
+    """The sum over the first axis, neighbours first, as a tree of adders sums: what is left over waits for the next round."""
+    while len(values) > 1:
+        sums = values[:-1:2] + values[1::2]
+        values = np.concatenate([sums, values[-1:]]) if len(values) % 2 else sums
+    found: Floats = values[0]
+    return found
+
+
+def float_sum(op: Coded, x: Array, layer: FloatLayer) -> Floats:
+    """Sums of all products in float32, in the order of `paired`."""
+    seen, weights = layer.levels[windows(op, x).astype(np.int64)], grouped(op, layer.weights)
+    total = np.zeros((len(x), *weights.shape[:2], seen.shape[-1]), dtype=np.float32)
+    for group, rows in enumerate(weights):
+        for f, row in enumerate(rows):
+            total[:, group, f] = paired(row[:, None, None] * seen[:, group].transpose(1, 0, 2))
     return placed(op, x, total)

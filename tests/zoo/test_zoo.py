@@ -49,8 +49,8 @@ def image(size: int, seed: int, batch: int = 1) -> np.ndarray:
 def test_counts_at_native_size_are_those_of_the_table_and_of_its_source(name: str) -> None:
     row, counted = zoo.TABLE[name], zoo.count(name)
     assert (counted.parameters, counted.macs) == (row.parameters, row.macs)
-    assert row.published_parameters.agrees_with(counted.parameters)
-    assert row.published_macs.agrees_with(counted.macs)
+    for published, ours in ((row.published_parameters, counted.parameters), (row.published_macs, counted.macs)):
+        assert abs(ours - published.value) <= published.tolerance * published.value
     assert row.published_parameters.tolerance <= 0.01
 
 

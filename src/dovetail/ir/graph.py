@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.errors import ModelError
 from dovetail.ir.operators.base import Op
 from dovetail.ir.operators.opaque import Opaque
-from dovetail.ir.tensor import Constant, Shape, Tensor
+from dovetail.ir.tensor import Constant, Scheme, Shape, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,13 @@ class Graph:
     def output_tensor(self, node: Node) -> Tensor:
         return self.tensors[node.output]
 
+    def scheme(self, tensor: str) -> Scheme:
+        """How a tensor's integers are stored."""
+        scheme = self.tensors[tensor].scheme
+        if scheme is None:
+            raise ModelError(f"tensor {tensor}: float values where integers are computed; quantize the graph first")
+        return scheme
+
     def params(self, node: Node) -> tuple[Constant, ...]:
         return tuple(self.constants[c] for c in node.params)
 
@@ -172,9 +179,7 @@ class Graph:
 
 def check_finite(constant: Constant, where: str) -> None:
     """Weights must be numbers: NaN and infinities are refused by name."""
-    if constant.array.dtype.kind not in "fc" or (constant.array.dtype.kind == "f" and np.isfinite(constant.peaks()).all()):
-        return
-    finite = np.isfinite(constant.array)
+    finite = np.isfinite(constant.array) if constant.array.dtype.kind in "fc" else np.asarray(True)
     if not finite.all():
         index = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ModelError(f"{where}: weight {constant.name}{list(index)} is {constant.array[index]}; "

@@ -93,10 +93,7 @@ def _scaled(weight: Constant, scale: Real) -> Constant:
     """Each filter multiplied by a number: floats at once, integers through their scale and, where it is negative, their sign."""
     along = (-1, *[1] * (weight.array.ndim - 1))
     if weight.scheme is None:
-        found = Constant(weight.name, (weight.array.astype(np.float64) * scale.reshape(along)).astype(np.float32))
-        # What is largest stays so: products are rounded in order.
-        return found if weight.known_peaks is None else found.with_peaks(
-            np.abs(weight.known_peaks.astype(np.float64) * scale).astype(np.float32))
+        return Constant(weight.name, (weight.array.astype(np.float64) * scale.reshape(along)).astype(np.float32))
     alive = np.abs(scale) > SMALLEST_FACTOR
     integers = weight.array.astype(np.int64) * np.where(alive, np.sign(scale), 0).astype(np.int64).reshape(along)
     factor = np.where(alive, np.abs(scale), 1.0)

@@ -79,8 +79,7 @@ def _between_integers(graph: Graph, node: Node) -> bool:
 
 def _settled(graph: Graph, node: Node) -> Iterable[Constant]:
     weight, bias = graph.params(node)
-    source = graph.tensors[node.inputs[0]].scheme
-    assert source is not None
+    source = graph.scheme(node.inputs[0])
     if weight.scheme is None and _single(weight):
         weight = _signs(weight)
     if weight.scheme is None or not weight.filterwise:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import frexp, ldexp, prod
 from typing import Any
@@ -15,8 +15,6 @@ from dovetail.errors import ModelError
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]
-BLOCK = 1 << 17
-"""Weights that are looked at together."""
 Real = NDArray[np.float64]
 Region = tuple[tuple[int, int], ...]
 """One half-open interval per dimension of a tensor."""
@@ -156,28 +154,6 @@ class Constant:
     name: str
     array: Array
     scheme: Scheme | None = None
-    _peaks: list[Array] = field(default_factory=list, init=False, repr=False)
-
-    @property
-    def known_peaks(self) -> Array | None:
-        """What `peaks` are, where all weights were looked at before."""
-        return self._peaks[0] if self._peaks else None
-
-    def with_peaks(self, peaks: Array) -> Constant:
-        """The same weights, of which these are known to be the `peaks`."""
-        self._peaks[:] = [peaks]
-        return self
-
-    def peaks(self) -> Array:
-        """Largest magnitude of each filter (index of axis 0), NaN where it has one; all weights are looked at once."""
-        if not self._peaks:
-            filters = self.array.reshape(len(self.array) if self.array.ndim else 1, prod(self.array.shape[1:]))
-            found = np.zeros(len(filters), dtype=self.array.dtype)
-            step = max(1, BLOCK // max(1, filters.shape[1]))  # blocks that stay in the cache between both passes
-            for i in range(0, len(filters), step):
-                found[i:i + step] = largest(filters[i:i + step])
-            self._peaks.append(found)
-        return self._peaks[0]
 
     @property
     def filterwise(self) -> bool:

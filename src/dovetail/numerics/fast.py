@@ -15,9 +15,7 @@ from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.numerics.kernels import run_stored_node
 from dovetail.numerics.observe import chunks, walk
 from dovetail.numerics.ranges import float32_exact, stored_ranges
-from dovetail.numerics.reference import check_stored, own_frames
-
-Values = Callable[[Mapping[str, Array]], Iterator[tuple[str, Array]]]
+from dovetail.numerics.reference import Values, check_stored, collect_outputs
 
 
 def exact_nodes(graph: Graph) -> frozenset[str]:
@@ -49,24 +47,13 @@ def stored_values(graph: Graph) -> Values:
 
 def run_quantized(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], None] | None = None) -> dict[str, Array]:
     """Real outputs of a quantized graph for float frames; `done` hears after how many."""
-    return _outputs(graph, inputs, quantized_values(graph), done)
+    return collect_outputs(graph, chunks(graph, inputs), quantized_values(graph), done)
 
 
 def run_stored(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], None] | None = None) -> dict[str, Array]:
     """What `reference.run_integer` gives, bit for bit, for any number of frames; `done` hears after how many."""
     stored = {name: check_stored(graph.tensors[name], np.asarray(inputs[name])) for name in graph.inputs}
-    return _outputs(graph, stored, stored_values(graph), done)
-
-
-def _outputs(graph: Graph, inputs: Mapping[str, Array], values: Values, done: Callable[[int], None] | None) -> dict[str, Array]:
-    parts: dict[str, list[Array]] = {name: [] for name in graph.outputs}
-    for rows, chunk in chunks(graph, inputs):
-        for name, x in values(chunk):
-            if name in parts:
-                parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
-        if done is not None:
-            done(rows.stop)
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return collect_outputs(graph, chunks(graph, stored), stored_values(graph), done)
 
 
 def _stored(graph: Graph, name: str, x: Array) -> Array:

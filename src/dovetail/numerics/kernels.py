@@ -89,10 +89,8 @@ def _sum(graph: Graph, node: Node, x: Array) -> Single:
 
 def _codes(graph: Graph, node: Node, x: Array) -> Array:
     """Codes of exact sums; a threshold beyond 2**24, which no sum reaches, stays beyond them as a float32."""
-    scheme, thresholds = graph.tensors[node.output].scheme, graph.params(node)[2].array
-    assert scheme is not None
-    limits = np.clip(thresholds, -FLOAT32_EXACT, FLOAT32_EXACT).astype(np.float32)
-    return count_steps(_sum(graph, node, x), limits).astype(scheme.dtype)
+    limits = np.clip(graph.params(node)[2].array, -FLOAT32_EXACT, FLOAT32_EXACT).astype(np.float32)
+    return count_steps(_sum(graph, node, x), limits).astype(graph.scheme(node.output).dtype)
 
 
 def _rounded_sum(graph: Graph, node: Node, x: Array, shifts: NDArray[np.int64], target: Scheme) -> Array:

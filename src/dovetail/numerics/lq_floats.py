@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Array, Coded, Constant
+from dovetail.ir import Coded, Constant
 from dovetail.numerics.lq import levels_of, weight_values
-from dovetail.numerics.lq_forms import grouped, placed, windows
 
 Floats = NDArray[np.float32]
 LEAST_PRODUCT = 2.0**-100
@@ -53,22 +52,3 @@ def float_layer(name: str, op: Coded, params: Sequence[Constant]) -> FloatLayer:
         raise UnsupportedError(f"{name}: products from {sizes[sizes > 0].min():.3g} up to {sizes.max():.3g}; single precision "
                                f"without subnormal numbers needs {LEAST_PRODUCT:.3g} to {MOST_SUM:.3g} of a sum")
     return FloatLayer(weights, levels, np.ldexp(steps.astype(np.float64), own[:, None]).astype(np.float32))
-
-
-def paired(values: Floats) -> Floats:
-    """The sum over the first axis, neighbours first, as a tree of adders sums: what is left over waits for the next round."""
-    while len(values) > 1:
-        sums = values[:-1:2] + values[1::2]
-        values = np.concatenate([sums, values[-1:]]) if len(values) % 2 else sums
-    found: Floats = values[0]
-    return found
-
-
-def float_sum(op: Coded, x: Array, layer: FloatLayer) -> Floats:
-    """Sums of all products in float32, in the order of `paired`."""
-    seen, weights = layer.levels[windows(op, x).astype(np.int64)], grouped(op, layer.weights)
-    total = np.zeros((len(x), *weights.shape[:2], seen.shape[-1]), dtype=np.float32)
-    for group, rows in enumerate(weights):
-        for f, row in enumerate(rows):
-            total[:, group, f] = paired(row[:, None, None] * seen[:, group].transpose(1, 0, 2))
-    return placed(op, x, total)

@@ -134,8 +134,7 @@ class BitChoices:
         """Weights of so many bits, and the bias over the scale that the input has here."""
         own = self.whole(bits)
         weight, bias = own.constants[node.params[0]], own.constants[node.params[1]]
-        source = graph.tensors[node.inputs[0]].scheme
-        assert source is not None
+        source = graph.scheme(node.inputs[0])
         assert weight.scheme is not None
         assert bias.scheme is not None
         exponents = tuple(source.exponent + e for e in weight.scheme.exponents)
@@ -148,8 +147,7 @@ class BitChoices:
                tensors: dict[str, Tensor]) -> tuple[list[Node], list[Constant]]:
         """A layer of codes, behind thresholds where its input is coded too."""
         assert isinstance(node.op, Conv | Gemm)
-        (source,), scheme = node.inputs, graph.tensors[node.inputs[0]].scheme
-        assert scheme is not None
+        (source,), scheme = node.inputs, graph.scheme(node.inputs[0])
         made, own = list[Node](), list[Constant]()
         plain = self.is_plain(source, scheme.signed)
         basis = np.asarray([scheme.scale]) if plain else self.basis_of(source, bits)

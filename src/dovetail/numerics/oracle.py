@@ -1,11 +1,11 @@
-"""ONNX Runtime as an outside judge: the exported QDQ model on somebody else's arithmetic.
+"""ONNX Runtime: foreign nodes and formulas in floats, and the exported QDQ model on somebody else's arithmetic, as a judge.
 
 Graph optimisations stay off: fused int8 kernels saturate on some processors and would not be exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir import Array, Graph
+from dovetail.ir import Array, Function, Graph, Opaque
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
 
@@ -63,6 +63,18 @@ def run_onnx(content: bytes, inputs: Mapping[str, Array], cuda: bool = False) ->
         return dict(zip(names, runner.run(names, dict(inputs)), strict=True))
     except Exception as error:  # onnxruntime raises its own family, rooted in Exception only
         raise ModelError(f"ONNX Runtime could not run the model: {str(error).splitlines()[0]}") from None
+
+
+def run_opaque(op: Opaque, inputs: Sequence[Array]) -> Array:
+    """The node's output for one frame; its shapes are fixed."""
+    return run_onnx(op.content, {f"x{i}": x for i, x in enumerate(inputs)})[f"y{op.index}"]
+
+
+def run_function(op: Function, x: Array, params: Sequence[Array]) -> Array:
+    """A formula of float32 values of any shape and number of frames; axis 1 is channels."""
+    along = (1, -1) + (1,) * (x.ndim - 2)
+    given = {f"p{i}": np.asarray(p, dtype=np.float32).reshape(along) for i, p in enumerate(params)}
+    return run_onnx(op.content, {"x0": np.ascontiguousarray(x, dtype=np.float32), **given})["y0"]
 
 
 def run_oracle(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-
 from dovetail.errors import ModelError
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.oracle import session
-from dovetail.numerics.reference import batches, own_frames
+from dovetail.numerics.reference import batches, collect_outputs
 
 
 class _Reader:
@@ -70,11 +68,6 @@ def _silent_logging() -> Iterator[None]:
 def run_peer(content: bytes, graph: Graph, inputs: Mapping[str, Array],
              done: Callable[[int], None] | None = None) -> dict[str, Array]:
     """The outputs of `static_int8`'s model for float frames; `done` hears after how many."""
-    runner = session(content)
-    parts: dict[str, list[Array]] = {name: [] for name in graph.outputs}
-    for rows, chunk in batches(graph, inputs):
-        for name, x in zip(graph.outputs, runner.run(list(graph.outputs), _typed(graph, chunk)), strict=True):
-            parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
-        if done is not None:
-            done(rows.stop)
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    runner, names = session(content), list(graph.outputs)
+    return collect_outputs(graph, batches(graph, inputs),
+                           lambda chunk: zip(names, runner.run(names, _typed(graph, chunk)), strict=True), done)

@@ -20,7 +20,7 @@ from dovetail.numerics.fast import quantized_values, run_quantized
 from dovetail.numerics.noise import outputs_snr_db, powers, snr_db
 from dovetail.numerics.observe import chunks, float_values
 from dovetail.numerics.peer import run_peer, static_int8
-from dovetail.numerics.reference import own_frames
+from dovetail.numerics.reference import collect_outputs, own_frames
 from dovetail.progress import Progress
 
 UNDEFINED = "top-1 agreement is not defined: the network has no single output of class scores"
@@ -58,14 +58,7 @@ def agreement(a: Array, b: Array) -> float:
 
 def run_single(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], None] | None = None) -> dict[str, Array]:
     """The outputs of a float graph in float32; `done` hears after how many frames."""
-    parts: dict[str, list[Array]] = {name: [] for name in graph.outputs}
-    for rows, chunk in chunks(graph, inputs):
-        for name, x in float_values(graph, chunk):
-            if name in parts:
-                parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
-        if done is not None:
-            done(rows.stop)
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return collect_outputs(graph, chunks(graph, inputs), lambda chunk: float_values(graph, chunk), done)
 
 
 def layer_noise(source: Graph, graph: Graph, samples: Samples, progress: Progress) -> list[LayerNoise]:

@@ -40,17 +40,6 @@ LARGEST = 2.0**40
 """Activations beyond this are a diverging network, not data to quantize; scales stay far inside float32."""
 
 
-
-@dataclass(frozen=True, slots=True)
-class _Statistics:
-    """What calibration saw of one tensor."""
-
-    lo: float
-    hi: float
-    errors: Mapping[int, float]
-    """Sum of squared rounding and saturation errors by exponent."""
-
-
 @dataclass(frozen=True, slots=True)
 class Quantized:
     """An integer graph, the float graph it was made from, and how close its outputs come to it."""
@@ -92,8 +81,8 @@ def quantize_network(graph: Graph, samples: Samples, bits: int = DEFAULT_BITS, p
     found = observe.rounding(graph, samples, [_candidates(v, seen, bits) for v in variants], kept, progress)
     results = []
     for number, (variant, errors) in enumerate(zip(variants, found.errors, strict=True)):
-        statistics = {name: _Statistics(x.lo, x.hi, errors[name]) for name, x in seen.items()}
-        integers = _integers(variant, statistics, found.means, bits)
+        best = {name: Scheme(bits, x.lo < 0, (_best(errors[name]),)) for name, x in seen.items()}
+        integers = _integers(variant, best, found.means, bits)
         ratio = None
         if kept:
             progress("equalisation", number, len(variants))
@@ -137,10 +126,10 @@ def _kept_rows(graph: Graph, count: int) -> list[int]:
     return sorted({int(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
-def _integers(variant: Equalised, statistics: Mapping[str, _Statistics], means: Mapping[str, Real], bits: int) -> Graph:
+def _integers(variant: Equalised, best: Mapping[str, Scheme], means: Mapping[str, Real], bits: int) -> Graph:
     """Schemes, integer weights and corrected biases of one variant; `means` are what its weighted sums read on average."""
     graph = variant.graph
-    schemes = _activation_schemes(graph, statistics, bits)
+    schemes = _activation_schemes(graph, best)
     constants: dict[str, Constant] = {}
     for node in graph.nodes:
         if node.op.product:
@@ -161,15 +150,14 @@ def covering_exponent(magnitude: float, bits: int, signed: bool) -> int:
     return max(-60, min(60, exponent))
 
 
-def _best(statistics: _Statistics, bits: int) -> Scheme:
-    exponent = min(statistics.errors, key=lambda e: (statistics.errors[e], -e))
-    return Scheme(bits, statistics.lo < 0, (exponent,))
+def _best(errors: Mapping[int, float]) -> int:
+    """The exponent of least squared error, the coarsest of equals."""
+    return min(errors, key=lambda e: (errors[e], -e))
 
 
-def _activation_schemes(graph: Graph, statistics: Mapping[str, _Statistics], bits: int) -> dict[str, Scheme]:
+def _activation_schemes(graph: Graph, best: Mapping[str, Scheme]) -> dict[str, Scheme]:
     """One scheme per tensor; movements and MaxPool keep their input's, Concat's inputs prefer one shared scale."""
-    schemes = {name: _best(s, bits) for name, s in statistics.items()}
-    home: dict[str, str] = {}
+    schemes, home = dict(best), dict[str, str]()
     for node in graph.nodes:
         if node.op.commutes:
             home[node.output] = home.get(node.inputs[0], node.inputs[0])

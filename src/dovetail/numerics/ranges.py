@@ -11,13 +11,9 @@ from math import prod
 
 import numpy as np
 
-from dovetail.ir import (
-    Coded,
-    Graph,
-    Node,
-)
+from dovetail.ir import Coded, Graph, Node
 from dovetail.numerics.fixed import integer_bounds
-from dovetail.numerics.requantize import accumulator_scheme, requantizer, stored_scheme
+from dovetail.numerics.requantize import accumulator_scheme, requantizer
 
 FLOAT32_EXACT = 1 << 24
 FLOAT32_EXPONENTS = (-126, 127 - 24)
@@ -89,7 +85,7 @@ def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
     scheme = graph.tensors[node.output].scheme
     if node.op.in_floats or node.op.table or scheme is None:
         return True
-    schemes = [stored_scheme(graph, t) for t in node.inputs]
+    schemes = [graph.scheme(t) for t in node.inputs]
     if node.op.picks and set(schemes) == {scheme} and scheme.bits <= 16:
         return True
     if not all(s.fixed_point for s in (*schemes, scheme)):

@@ -5,7 +5,7 @@ Whatever a device computes is compared with `run_integer`; nothing else defines 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,8 +13,11 @@ from dovetail.errors import ModelError
 from dovetail.ir import Array, Function, Graph, Lookup, Node, Opaque, Real, Tensor
 from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
-from dovetail.numerics.opaque import run_function, run_opaque
+from dovetail.numerics.oracle import run_function, run_opaque
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
+
+Values = Callable[[Mapping[str, Array]], Iterable[tuple[str, Array]]]
+"""What computes tensors, one after the other, from the frames of a graph's inputs."""
 
 
 def batches(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[tuple[range, dict[str, Array]]]:
@@ -44,6 +47,19 @@ def frame_by_frame(graph: Graph, inputs: Mapping[str, Array],
     for rows, chunk in batches(graph, inputs):
         for name, x in run(chunk).items():
             parts.setdefault(name, []).append(own_frames(x, range(len(rows)), graph.shape(graph.inputs[0])[0]))
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def collect_outputs(graph: Graph, chunks: Iterable[tuple[range, Mapping[str, Array]]], values: Values,
+                    done: Callable[[int], None] | None) -> dict[str, Array]:
+    """The outputs of all chunks of frames, put together; `done` hears after how many frames."""
+    parts: dict[str, list[Array]] = {name: [] for name in graph.outputs}
+    for rows, chunk in chunks:
+        for name, x in values(chunk):
+            if name in parts:
+                parts[name].append(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])))
+        if done is not None:
+            done(rows.stop)
     return {name: np.concatenate(found) for name, found in parts.items()}
 
 

@@ -46,9 +46,9 @@ class Requantizer:
 
 def accumulator_scales(graph: Graph, node: Node) -> tuple[float, ...]:
     """What one step of a node's sum (or product) means: one per filter of a weighted sum, else one, or one per channel."""
-    first = stored_scheme(graph, node.inputs[0])
+    first = graph.scheme(node.inputs[0])
     if node.op.multiplies:
-        return (first.scale * stored_scheme(graph, node.inputs[1]).scale,)
+        return (first.scale * graph.scheme(node.inputs[1]).scale,)
     if node.op.coded:
         products = graph.constants[node.params[1]].scheme
         assert products is not None
@@ -67,17 +67,10 @@ def accumulator_scheme(graph: Graph, node: Node) -> Scheme:
     return scheme_of_scales(32, True, accumulator_scales(graph, node), 1)
 
 
-def stored_scheme(graph: Graph, tensor: str) -> Scheme:
-    scheme = graph.tensors[tensor].scheme
-    if scheme is None:
-        raise ModelError(f"tensor {tensor}: float values where integers are computed; quantize the graph first")
-    return scheme
-
-
 def requantizer(graph: Graph, node: Node) -> Requantizer:
     """The integers of a quantized node; a node that writes partial sums rounds nothing."""
-    inputs = [stored_scheme(graph, t) for t in node.inputs]
-    target = stored_scheme(graph, node.output)
+    inputs = [graph.scheme(t) for t in node.inputs]
+    target = graph.scheme(node.output)
     zeros = tuple(s.zero for s in inputs)
     if target.bits == 32:
         return Requantizer(zeros, ((1,),) * len(inputs), (1,), (0,))

@@ -11,7 +11,7 @@ from dovetail.ir import Array, Constant, Function, Graph, Lookup, Node, Scheme
 from dovetail.ir.operators.pointwise import TABLE_ENTRIES
 from dovetail.ir.schemes import foreign
 from dovetail.numerics.fixed import dequantize, quantize
-from dovetail.numerics.opaque import run_function
+from dovetail.numerics.oracle import run_function
 
 TABLE_BITS = 8
 """Wider integers would need tables of 65,536 entries and more; such functions stay in floats."""
@@ -38,9 +38,7 @@ def tabulate(graph: Graph) -> Graph:
 
 
 def _tabulated(graph: Graph, node: Node, formula: Function) -> tuple[Node, Constant]:
-    source, target = graph.tensors[node.inputs[0]].scheme, graph.tensors[node.output].scheme
-    assert source is not None
-    assert target is not None
+    source, target = graph.scheme(node.inputs[0]), graph.scheme(node.output)
     op = Lookup(formula.name, source.signed, formula.per_channel)
     entries = table_of(formula, [c.array for c in graph.params(node)], op.lo, source, target)
     table = Constant(f"{node.name}_table", entries if op.by_channel else entries[0])

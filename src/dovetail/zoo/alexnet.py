@@ -1,8 +1,8 @@
-"""AlexNet, twice: as torchvision has it, and with BatchNorm as LQ-Nets trains it.
+"""AlexNet, twice: as torchvision has it, and with BatchNorm as LQ-Nets trains it; and VGG16, which ends as the former does.
 
 Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks" (torchvision's form);
 Zhang et al. 2018, "LQ-Nets", whose published code pools before it normalises and writes the first two fully
-connected layers as convolutions.
+connected layers as convolutions; Simonyan and Zisserman 2015, configuration D (torchvision's form).
 """
 
 from __future__ import annotations
@@ -55,3 +55,17 @@ def lq_nets(net: Net, classes: int) -> str:
         x = net.conv(x, f"fc{i}", net.channels(4096), kernel, gain=2.0)  # a bias beside BatchNorm, as in the original
         x = net.activate(net.norm(x, f"bn{i}"), f"relu{i}")
     return net.gemm(net.flatten(x, "flatten"), "fc8", classes)
+
+
+VGG_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+"""Channels and number of 3x3 convolutions; a 2x2 pool ends each stage."""
+
+
+def vgg16(net: Net, classes: int) -> str:
+    x = net.image()
+    for stage, (channels, repeats) in enumerate(VGG_STAGES, 1):
+        for i in range(1, repeats + 1):
+            x = net.conv(x, f"conv{stage}_{i}", net.channels(channels), 3, pad=1, gain=2.0)
+            x = net.activate(x, f"relu{stage}_{i}")
+        x = net.max_pool(x, f"pool{stage}", kernel=2)
+    return classifier(net, x, grid=7, classes=classes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from dovetail.zoo import alexnet, inception, mobilenet, nas, resnet, shufflenet, squeezenet, transformer, vgg, xception
+from dovetail.zoo import alexnet, inception, mobilenet, nas, resnet, shufflenet, squeezenet, transformer, xception
 from dovetail.zoo.network import Net
 
 
@@ -16,9 +17,6 @@ class Published:
     value: float
     source: str
     tolerance: float = 0.0
-
-    def agrees_with(self, ours: int) -> bool:
-        return abs(ours - self.value) <= self.tolerance * self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ _ENTRIES = (
     ZooEntry("alexnet-bn", "AlexNet with BatchNorm, LQ-Nets' form", alexnet.lq_nets, 227, 67, 62_396_104, 1_135_256_096,
              Published(62_396_104, "summed from the layer list of microsoft/LQ-Nets, alexnet_model.py (no count is published)"),
              Published(1_135_256_096, "summed from the same layer list at 227x227 (no count is published)")),
-    ZooEntry("vgg16", "VGG16", vgg.vgg16, 224, 32, 138_357_544, 15_470_264_320, _torchvision(138_357_544), _giga(15.47)),
+    ZooEntry("vgg16", "VGG16", alexnet.vgg16, 224, 32, 138_357_544, 15_470_264_320, _torchvision(138_357_544), _giga(15.47)),
     ZooEntry("resnet18", "ResNet18", resnet.resnet18, 224, 32, 11_689_512, 1_814_073_344, _torchvision(11_689_512), _giga(1.814)),
     ZooEntry("resnet50", "ResNet50 (stride in the 3x3)", resnet.resnet50, 224, 32, 25_557_032, 4_089_184_256,
              _torchvision(25_557_032), _giga(4.089)),
@@ -109,3 +107,40 @@ _ENTRIES = (
 )
 
 TABLE: dict[str, ZooEntry] = {entry.name: entry for entry in _ENTRIES}
+
+HEADINGS = ("name", "network", "size", "parameters", "MACs", "published parameters", "published MACs")
+
+
+def listing() -> str:
+    """An aligned table: what each network counts here, and what its source prints; sources below."""
+    rows = [HEADINGS, *(_row(e) for e in TABLE.values())]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
+    lines = ["  ".join(f"{cell:<{w}}" if i < 2 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+             for row in rows]
+    sources = [f"{e.name:<{widths[0]}}  parameters: {e.published_parameters.source}\n{'':<{widths[0]}}  MACs: "
+               f"{e.published_macs.source}" for e in TABLE.values()]
+    notes = ("Parameters are trainable ones (BatchNorm: gamma and beta); MACs are those of convolutions, fully connected\n"
+             "layers and matrix products for one image. A published figure with ~ is coarsely rounded or counts other things.")
+    return "\n".join([*(line.rstrip() for line in lines), "", notes, "", "Sources of the published figures", *sources])
+
+
+def listing_json() -> list[dict[str, Any]]:
+    """One object per network, numbers as numbers."""
+    return [{"name": e.name, "title": e.title, "size": e.size, "least_size": e.least_size, "width": e.width,
+             "widths": None if e.widths is None else list(e.widths), "free_batch": e.free_batch, "parameters": e.parameters,
+             "macs": e.macs, "published_parameters": asdict(e.published_parameters), "published_macs": asdict(e.published_macs)}
+            for e in TABLE.values()]
+
+
+def _row(entry: ZooEntry) -> tuple[str, ...]:
+    return (entry.name, entry.title, f"{entry.size}x{entry.size}", f"{entry.parameters:,}", _short(entry.macs),
+            _printed(entry.published_parameters, f"{entry.published_parameters.value:,.0f}"),
+            _printed(entry.published_macs, _short(entry.published_macs.value)))
+
+
+def _printed(published: Published, text: str) -> str:
+    return f"~{text}" if published.tolerance > 0.015 else text
+
+
+def _short(macs: float) -> str:
+    return f"{macs / 1e9:.3f} G" if macs >= 1e9 else f"{macs / 1e6:.1f} M"

@@ -198,7 +198,7 @@ def _instance(pipeline: Pipeline, made: Module, name: str, a: Staged, b: Signal,
 
 
 def _added(planes: Planes, units: Units, f: int, terms: Sequence[Staged]) -> Staged:
-    """The sum in the order of `numerics.lq_floats.paired`."""
+    """The sum, neighbours first: what is left over waits for the next round."""
 
     def both(a: Staged, b: Staged) -> Staged:
         units.sums += 1

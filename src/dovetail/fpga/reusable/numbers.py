@@ -25,7 +25,7 @@ from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, FACTOR_BYTES, ArrayP
 from dovetail.hardware.arrays.layers import ArrayLayer, Config
 from dovetail.ir import Coded, Graph
 from dovetail.numerics.fixed import divide_half_even, integer_bounds
-from dovetail.numerics.requantize import requantizer, stored_scheme
+from dovetail.numerics.requantize import requantizer
 
 Ints = NDArray[np.int64]
 MULTIPLIER_BITS = 32
@@ -170,7 +170,7 @@ def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
         engines.append(engine_numbers([found[n] for n in own], sums, (shifts[0], shifts[1], shifts[2])))
     array, depthwise = engines
     counts = _counts(program, list(forms.values()), array) if forms else None
-    ends = [stored_scheme(graph, tensor) for tensor in (program.layers.entry, program.layers.exit)]
+    ends = [graph.scheme(tensor) for tensor in (program.layers.entry, program.layers.exit)]
     return BlockNumbers(tuple(found[n] for n in range(len(layers))), (None if forms else array, depthwise), add_shift,
                         config.value_bits, counts, ((ends[0].bits, ends[0].signed), (ends[1].bits, ends[1].signed)))
 
@@ -178,7 +178,7 @@ def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
 def raw_layer(graph: Graph, layer: ArrayLayer) -> Raw:
     """A layer whose sum is rounded."""
     node = graph.node(layer.node)
-    how, source, target = requantizer(graph, node), stored_scheme(graph, node.inputs[0]), stored_scheme(graph, node.output)
+    how, source, target = requantizer(graph, node), graph.scheme(node.inputs[0]), graph.scheme(node.output)
     filters = layer.writes.channels
     if node.op.layer:
         params = graph.params(node)
@@ -256,8 +256,8 @@ def additions(graph: Graph, layers: Sequence[ArrayLayer]) -> tuple[list[Added | 
         assert set(how.multipliers) == {1}
         own = node.inputs.index(graph.node(layer.node).output)
         lifts = [how.factors[i][0].bit_length() - 1 + shift - how.shifts[0] for i in (own, 1 - own)]
-        other = stored_scheme(graph, node.inputs[1 - own])
-        found.append(Added(lifts[0], lifts[1], other.signed, integer_bounds(node.op.bounds, stored_scheme(graph, node.output))))
+        other = graph.scheme(node.inputs[1 - own])
+        found.append(Added(lifts[0], lifts[1], other.signed, integer_bounds(node.op.bounds, graph.scheme(node.output))))
     return found, shift
 
 
@@ -291,7 +291,7 @@ def plane_form(graph: Graph, layer: ArrayLayer, config: Config) -> PlaneForm:
     """A layer as a sum over planes."""
     node = graph.node(layer.node)
     op, params = node.op, [c.array.astype(np.int64) for c in graph.params(node)[:3]]
-    filters, source = layer.writes.channels, stored_scheme(graph, node.inputs[0])
+    filters, source = layer.writes.channels, graph.scheme(node.inputs[0])
     products, steps, patterns = np.ones((filters, 1, 1), dtype=np.int64), None, tuple[int, ...]()
     if isinstance(op, Coded):
         weights, products, patterns = params[0], params[1], op.patterns

@@ -206,17 +206,15 @@ class OnnxBuilder:
     def serialize(self, outputs: Sequence[str], seed: int) -> bytes:
         """The model file: opset 17, IR 8; the same seed gives the same bytes."""
         head, graph = self._frame(outputs)
-        tensors = [(self._tensor_head(i), i) for i in self.initializers.values()]
-        total = len(graph) + sum(1 + len(_varint(n)) + n for n in (_tensor_bytes(h, i) for h, i in tensors))
+        fields = [self._fields(i) for i in self.initializers.values()]
+        total = len(graph) + sum(map(len, fields)) + sum(i.size_bytes for i in self.initializers.values())
         if total + len(head) + 16 > LIMIT_BYTES:
             raise UsageError(f"{self.name}: the file would take {total / 1e9:.1f} GB, more than an ONNX file can hold "
                              f"({LIMIT_BYTES / 1e9:.1f} GB); use a smaller width or size")
         stream = BytesIO()
-        for part in (head, _GRAPH_TAG, _varint(total), graph):
-            stream.write(part)
-        for tensor_head, initializer in tensors:
-            for part in (_INITIALIZER_TAG, _varint(_tensor_bytes(tensor_head, initializer)), tensor_head):
-                stream.write(part)
+        stream.write(head + _GRAPH_TAG + _varint(total) + graph)
+        for before, initializer in zip(fields, self.initializers.values(), strict=True):
+            stream.write(before)
             for chunk in initializer.chunks(seed):
                 stream.write(chunk)
         return stream.getvalue()
@@ -233,16 +231,12 @@ class OnnxBuilder:
         batch, *rest = self.shapes[name]
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch" if self.free_batch else batch, *rest])
 
-    def _tensor_head(self, initializer: Initializer) -> bytes:
-        """A TensorProto up to its raw data: its fields, then key and length of the bytes to come."""
+    def _fields(self, initializer: Initializer) -> bytes:
+        """What stands before the values of an initializer in its graph: keys, lengths, and its other fields."""
         kind = TensorProto.INT64 if initializer.is_integer else TensorProto.FLOAT
         proto = TensorProto(dims=initializer.shape, data_type=kind, name=initializer.name)
-        fields: bytes = proto.SerializeToString(deterministic=True)
-        return fields + _RAW_DATA_TAG + _varint(initializer.size_bytes)
-
-
-def _tensor_bytes(head: bytes, initializer: Initializer) -> int:
-    return len(head) + initializer.size_bytes
+        fields: bytes = proto.SerializeToString(deterministic=True) + _RAW_DATA_TAG + _varint(initializer.size_bytes)
+        return _INITIALIZER_TAG + _varint(len(fields) + initializer.size_bytes) + fields
 
 
 def _varint(value: int) -> bytes:

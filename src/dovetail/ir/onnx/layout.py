@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from dovetail.ir.onnx import clusters
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx.prepare import ordered, subgraphs
 from dovetail.ir.tensor import Array
@@ -113,8 +114,13 @@ class _Sinker:
             found = self.stored[name] = onnx_file.array_of(found, self.where)
         return found
 
-    def integers(self, name: str) -> list[int] | None:
-        array = self.array(name)
+    def integers(self, node: Any, name: str, index: int) -> list[int] | None:
+        """Whole numbers of an attribute (old opsets) or a constant input; none where it is not there, None where computed."""
+        if name in (own := _attributes(node)):
+            return [int(v) for v in own[name]]
+        if len(node.input) <= index or not node.input[index]:
+            return []
+        array = self.array(node.input[index])
         return None if array is None else [int(v) for v in array.reshape(-1)]
 
     def constant(self, stem: str, array: Array) -> str:
@@ -208,6 +214,14 @@ class _Sinker:
         self.nodes.append(copy)
         return True
 
+    def write_integers(self, node: Any, name: str, index: int, values: list[int], perm: Perm) -> bool:
+        """The node on bases with other whole numbers, where it states them: in an attribute if it has one input alone."""
+        if len(node.input) == 1:
+            return self.write(node, node.input, perm, **{name: values})
+        inputs = [*node.input, *[""] * (index + 1 - len(node.input))]
+        inputs[index] = self.constant(f"{node.output[0]}_{name}", np.asarray(values, dtype=np.int64))
+        return self.write(node, inputs, perm)
+
     def needed(self) -> list[Any]:
         """Nodes that some output depends on."""
         wanted, kept = {o.name for o in self.model.graph.output}, []
@@ -260,22 +274,13 @@ def _concat(sinker: _Sinker, node: Any, perm: Perm) -> bool:
 
 
 def _pad(sinker: _Sinker, node: Any, perm: Perm) -> bool:
-    own, rank, inputs = _attributes(node), len(perm), list(node.input)
-    if len(inputs) > 3 and inputs[3]:
-        axes = sinker.integers(inputs[3])
-        if axes is None:
-            return False
-        inputs[3] = sinker.constant(f"{inputs[3]}_moved", np.asarray([perm[a % rank] for a in axes], dtype=np.int64))
-        return sinker.write(node, inputs, perm)
-    pads = list(own["pads"]) if "pads" in own else sinker.integers(inputs[1])
-    if pads is None or len(pads) != 2 * rank:
+    rank, axes, pads = len(perm), sinker.integers(node, "axes", 3), sinker.integers(node, "pads", 1)
+    if axes:
+        return sinker.write_integers(node, "axes", 3, [perm[a % rank] for a in axes], perm)
+    if axes is None or pads is None or len(pads) != 2 * rank:
         return False
     back = _inverse(perm)
-    moved = [int(pads[side * rank + back[i]]) for side in (0, 1) for i in range(rank)]
-    if "pads" in own:
-        return sinker.write(node, inputs, perm, pads=moved)
-    inputs[1] = sinker.constant(f"{inputs[1]}_moved", np.asarray(moved, dtype=np.int64))
-    return sinker.write(node, inputs, perm)
+    return sinker.write_integers(node, "pads", 1, [pads[side * rank + back[i]] for side in (0, 1) for i in range(rank)], perm)
 
 
 def _split(sinker: _Sinker, node: Any, perm: Perm) -> bool:
@@ -283,33 +288,17 @@ def _split(sinker: _Sinker, node: Any, perm: Perm) -> bool:
 
 
 def _slice(sinker: _Sinker, node: Any, perm: Perm) -> bool:
-    own, inputs = _attributes(node), list(node.input)
-    if "starts" in own:
-        axes = own.get("axes", range(len(own["starts"])))
-        return sinker.write(node, inputs, perm, axes=[perm[int(a) % len(perm)] for a in axes])
-    starts = sinker.integers(inputs[1])
-    named = sinker.integers(inputs[3]) if len(inputs) > 3 and inputs[3] else None
-    if starts is None or (named is None and len(inputs) > 3 and inputs[3]):
+    starts, axes = sinker.integers(node, "starts", 1), sinker.integers(node, "axes", 3)
+    if starts is None or axes is None:
         return False
-    axes = named if named is not None else range(len(starts))
-    inputs += [""] * (4 - len(inputs))
-    inputs[3] = sinker.constant(f"{node.output[0]}_axes", np.asarray([perm[a % len(perm)] for a in axes], dtype=np.int64))
-    return sinker.write(node, inputs, perm)
+    return sinker.write_integers(node, "axes", 3, [perm[a % len(perm)] for a in axes or range(len(starts))], perm)
 
 
 def _along(sinker: _Sinker, node: Any, perm: Perm, drops: bool) -> bool:
     """A reduction or a Squeeze over named axes, which disappear where it `drops` them."""
-    own, inputs, rank = _attributes(node), list(node.input), len(perm)
-    axes = list(own["axes"]) if "axes" in own else sinker.integers(inputs[1]) if len(inputs) > 1 and inputs[1] else None
-    if not axes:
-        return False
-    view = [int(a) % rank for a in axes]
-    left = _dropped(perm, view) if drops else perm
-    moved = [perm[a] for a in view]
-    if "axes" in own:
-        return sinker.write(node, inputs, left, axes=moved)
-    inputs[1] = sinker.constant(f"{node.output[0]}_axes", np.asarray(moved, dtype=np.int64))
-    return sinker.write(node, inputs, left)
+    axes = [a % len(perm) for a in sinker.integers(node, "axes", 1) or ()]
+    left = _dropped(perm, axes) if drops else perm
+    return bool(axes) and sinker.write_integers(node, "axes", 1, [perm[a] for a in axes], left)
 
 
 def _reduce(sinker: _Sinker, node: Any, perm: Perm) -> bool:
@@ -351,11 +340,9 @@ def _matmul(sinker: _Sinker, node: Any, perm: Perm) -> bool:
     return sinker.write(conv, conv.input, perm)
 
 
-UNARY = ("Abs", "Cast", "Ceil", "Celu", "Clip", "Dropout", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
-         "Identity", "LeakyRelu", "Log", "Mish", "Neg", "Not", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin",
-         "Cos", "Softplus", "Softsign", "Sqrt", "Swish", "Tanh", "ThresholdedRelu")
-JOINING = ("Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul",
-           "Or", "Pow", "Sub", "Sum", "Where", "Xor")
+UNARY = clusters.UNARY | {"Cast", "Dropout", "Not", "Swish"}
+JOINING = clusters.JOINING - {"PRelu"} | {"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Mean", "Mod", "Or",
+                                          "Sum", "Where", "Xor"}
 REDUCING = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
             "ReduceSum", "ReduceSumSquare")
 

@@ -73,10 +73,8 @@ def to_qonnx(graph: Graph) -> bytes:
     writer = _QonnxWriter(graph, Boundary.FLOAT)
     inputs = []
     for name in graph.inputs:
-        tensor = graph.tensors[name]
-        assert tensor.scheme is not None
-        writer.quantize(name, f"{name}{writer.sep}dq", name, tensor.scheme)
-        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, leading(writer, tensor.shape)))
+        writer.quantize(name, f"{name}{writer.sep}dq", name, graph.scheme(name))
+        inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, leading(writer, graph.shape(name))))
     for node in graph.nodes:
         _node(writer, node)
     outputs = [declared_output(writer, graph.tensors[name]) for name in graph.outputs]
@@ -90,12 +88,11 @@ def to_qonnx(graph: Graph) -> bytes:
 
 
 def _node(writer: _QonnxWriter, node: Node) -> None:
-    scheme, graph = writer.graph.output_tensor(node).scheme, writer.graph
-    assert scheme is not None
+    graph = writer.graph
+    scheme = graph.scheme(node.output)
     real = node.output if node.output in graph.outputs else f"{node.output}{writer.sep}dq"
     if isinstance(node.op, Thresholds):
-        source = graph.tensors[node.inputs[0]].scheme
-        assert source is not None
+        source = graph.scheme(node.inputs[0])
         steps = (graph.params(node)[0].array.astype(np.float64) - source.zero) * source.scale
         writer.thresholds(read_value(writer, node.inputs[0]), steps, node.op.bits, real, node.name, len(graph.shape(node.output)))
         return
@@ -129,9 +126,8 @@ def _coded(writer: _QonnxWriter, node: Node, op: Coded, scheme: Scheme, real: st
     """Weights as evenly spaced integers, the sum in real units, then thresholds or bias and rounding."""
     graph = writer.graph
     codes, products, steps, *_ = graph.params(node)
-    common, source = even_products(node.name, op, products.array), graph.tensors[node.inputs[0]].scheme
+    common, source = even_products(node.name, op, products.array), graph.scheme(node.inputs[0])
     assert products.scheme is not None
-    assert source is not None
     dead, unit = common == 0, np.asarray(products.scheme.scales)
     factor = np.where(dead, 1, common)
     if op.output_bits:  # a sum times a factor reaches a threshold where the sum reaches that many factors
