@@ -58,9 +58,8 @@ from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.fpga.toolchain.synthesize import FAMILIES, UNIT_BYTES, synthesize
 from dovetail.hardware.folds import Fold
 from dovetail.ir import RELU, Axis, Constant, Conv, Graph, Node, Real, Scheme, Tensor, Window
-from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, fit_weights, ranked
 from dovetail.numerics.lq_alexnet import lq_alexnet
-from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.load import load_platform

@@ -27,8 +27,7 @@ from dovetail.fpga.rtl.verilog import print_module
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, Graph, Scheme, Tensor, Window
-from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
-from dovetail.numerics.lq_fit import fit_weights
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, fit_weights, ranked
 from dovetail.platform.load import load_platform
 
 FAMILY = "xcu"

@@ -80,10 +80,10 @@ def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
         for name, taken in found.items() if taken)
 
 
-def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool = True) -> Plan:
-    """The plan that options ask for; only an `explained` one tells of each node what its place is worth."""
+def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None) -> Plan:
+    """The plan that options ask for."""
     try:
-        return _searched(graph, platform, options, assignment, explained)
+        return solve(graph, platform, options, assignment)
     except InfeasibleError as error:
         found = _between(graph, platform, options, assignment) if options.solver == "exact" and error.excess <= NEAR else None
         if found is None:
@@ -91,16 +91,11 @@ def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assi
         return found
 
 
-def _searched(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, explained: bool) -> Plan:
-    asked = options if explained else replace(options, explained=False)
-    return solve(graph, platform, asked, assignment)
-
-
 def _between(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None) -> Plan | None:
     """A plan for limits that only plans cut between the candidates' positions meet: the fastest, or the thriftiest."""
     for goal, free in ((Goal.LATENCY, replace(options, max_latency_s=None)), (Goal.ENERGY, replace(options, max_energy_j=None))):
         try:
-            found = _searched(graph, platform, replace(free, goal=goal, thrift=0.0), assignment, explained=True)
+            found = solve(graph, platform, replace(free, goal=goal, thrift=0.0), assignment)
         except InfeasibleError:
             continue
         if found.latency_s > (options.max_latency_s or inf) or found.energy_j > (options.max_energy_j or inf):
@@ -108,9 +103,10 @@ def _between(graph: Graph, platform: Platform, options: Options, assignment: Ass
         note = f"limits: only plans cut between the candidates' positions meet them; this is the one of least {goal}"
         if goal is options.goal:
             return replace(found, notes=(*found.notes, note))
-        unlimited = replace(options, max_latency_s=None, max_energy_j=None, max_interval_s=None, thrift=0.0)
-        bound = _searched(graph, platform, unlimited, assignment, explained=False).lower_bound
-        kept = _searched(graph, platform, replace(options, thrift=0.0), found.assignment, explained=False)
+        plain = replace(options, thrift=0.0, explained=False)
+        unlimited = replace(plain, max_latency_s=None, max_energy_j=None, max_interval_s=None)
+        bound = solve(graph, platform, unlimited, assignment).lower_bound
+        kept = solve(graph, platform, plain, found.assignment)
         return replace(kept, nodes=found.nodes, pinned=len(assignment or {}), lower_bound=min(bound, kept.objective),
                        status=Status.FEASIBLE, notes=(*found.notes, note),
                        baselines={name: v if name in set(Kind) else None for name, v in kept.baselines.items()})
@@ -173,7 +169,7 @@ def with_folds(graph: Graph, platform: Platform, options: Options, assignment: A
             progress("folds", len(found), PACE_TRIES)
             try:
                 paced = platform.with_pace(pace) if pace else platform
-                found[pace] = _solved(graph, paced, options, assignment, explained=False).objective
+                found[pace] = _solved(graph, paced, replace(options, explained=False), assignment).objective
             except InfeasibleError:
                 found[pace] = inf
         return min(found, key=lambda pace: found[pace])

@@ -15,9 +15,8 @@ import lq_training
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.links.system import HostPort
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.numerics.lq import weight_values
+from dovetail.numerics.lq import fit_weights, weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
-from dovetail.numerics.lq_fit import fit_weights
 from dovetail.numerics.reference import run_integer
 from lib import lq_network
 from tests.numerics.lq_networks import images, network

@@ -14,8 +14,7 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import load_samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.fixed import quantize
-from dovetail.numerics.lq import weight_values
-from dovetail.numerics.lq_fit import fit_levels, fit_weights
+from dovetail.numerics.lq import fit_levels, fit_weights, weight_values
 from dovetail.numerics.mixed import BitChoices, bits_of
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.quantize import quantize_graph

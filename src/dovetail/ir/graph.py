@@ -179,8 +179,8 @@ class Graph:
 
 def check_finite(constant: Constant, where: str) -> None:
     """Weights must be numbers: NaN and infinities are refused by name."""
-    finite = np.isfinite(constant.array) if constant.array.dtype.kind in "fc" else np.asarray(True)
-    if not finite.all():
-        index = tuple(int(i) for i in np.argwhere(~finite)[0])
+    array = constant.array
+    if array.dtype.kind in "fc" and not np.isfinite((array.min(initial=0), array.max(initial=0))).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ModelError(f"{where}: weight {constant.name}{list(index)} is {constant.array[index]}; "
                          "all weights must be finite, retrain or re-export the model")

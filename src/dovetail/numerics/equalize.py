@@ -75,17 +75,14 @@ def equalise(graph: Graph, maxima: Mapping[str, Real], signed: Mapping[str, bool
 
 def _families(graph: Graph) -> list[_Family]:
     """Connected by commuting operators, made and read by weighted sums alone, not visible from outside."""
-    home = {t: t for t in graph.tensors}
+    joined = {t: frozenset((t,)) for t in graph.tensors}
     for node in graph.nodes:
         if _commutes(graph, node):
-            for tensor in (node.output, *node.inputs[1:]):
-                _join(home, tensor, node.inputs[0])
-    members: dict[str, list[str]] = {}
-    for tensor in graph.tensors:
-        members.setdefault(_root(home, tensor), []).append(tensor)
+            together = joined[node.output].union(*(joined[t] for t in node.inputs))
+            joined |= dict.fromkeys(together, together)
     owners = [c for n in graph.nodes for c in n.params]
     found = []
-    for tensors in members.values():
+    for tensors in dict.fromkeys(joined.values()):
         makers = [n for t in tensors if (n := graph.producer(t)) is not None]
         readers = [n for t in tensors for n in graph.consumers(t)]
         outside = any(t in graph.outputs or graph.producer(t) is None for t in tensors)
@@ -95,17 +92,6 @@ def _families(graph: Graph) -> list[_Family]:
         found.append(_Family(tuple(tensors), tuple(n for n in makers if not _commutes(graph, n)),
                              tuple(n for n in readers if not _commutes(graph, n))))
     return found
-
-
-def _root(home: dict[str, str], tensor: str) -> str:
-    while home[tensor] != tensor:
-        home[tensor] = home[home[tensor]]
-        tensor = home[tensor]
-    return tensor
-
-
-def _join(home: dict[str, str], a: str, b: str) -> None:
-    home[_root(home, a)] = _root(home, b)
 
 
 def _commutes(graph: Graph, node: Node) -> bool:

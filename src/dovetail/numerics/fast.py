@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from dovetail.ir import Array, Graph
-from dovetail.numerics.fixed import dequantize, quantize
+from dovetail.numerics.fixed import quantize
 from dovetail.numerics.kernels import run_stored_node
 from dovetail.numerics.observe import chunks, walk
 from dovetail.numerics.ranges import float32_exact, stored_ranges
-from dovetail.numerics.reference import Values, check_stored, collect_outputs
+from dovetail.numerics.reference import Values, check_stored, collect_outputs, real_values
 
 
 def exact_nodes(graph: Graph) -> frozenset[str]:
@@ -30,7 +30,7 @@ def quantized_values(graph: Graph) -> Values:
 
     def values(inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         for name, x in stored({name: _stored(graph, name, inputs[name]) for name in graph.inputs}):
-            yield name, _real(graph, name, x)
+            yield name, real_values(graph.tensors[name], x)
 
     return values
 
@@ -59,8 +59,3 @@ def run_stored(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], 
 def _stored(graph: Graph, name: str, x: Array) -> Array:
     scheme = graph.tensors[name].scheme
     return x if scheme is None else quantize(np.asarray(x, dtype=np.float64), scheme).astype(scheme.dtype)
-
-
-def _real(graph: Graph, name: str, x: Array) -> Array:
-    scheme = graph.tensors[name].scheme
-    return x if scheme is None else dequantize(x, scheme)

@@ -16,11 +16,11 @@ import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError, UsageError
 from dovetail.ir import RELU, Array, Constant, Conv, Gemm, Graph, Node, Real, Scheme, Tensor
+from dovetail.numerics import lq
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.kernels import weighted_sum
 from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, levels_of, ranked, threshold_node, weight_values
-from dovetail.numerics.lq_fit import fit_levels, fit_weights
 from dovetail.numerics.observe import chunks, float_values
 from dovetail.numerics.quantize import quantize_network
 from dovetail.numerics.tables import tabulate
@@ -172,14 +172,14 @@ class BitChoices:
     def basis_of(self, tensor: str, bits: int) -> Real:
         """The basis over which a tensor is read."""
         if (tensor, bits) not in self.levels:
-            self.levels[tensor, bits] = fit_levels(self.reads[tensor], bits)
+            self.levels[tensor, bits] = lq.fit_levels(self.reads[tensor], bits)
         return self.levels[tensor, bits]
 
     def codes_of(self, node: Node, bits: int) -> tuple[Array, Real]:
         """A layer's weights as codes, and the basis of each filter."""
         key = (node.name, bits)
         if key not in self.fitted:
-            self.fitted[key] = fit_weights(self.network.constants[node.params[0]].array, bits)
+            self.fitted[key] = lq.fit_weights(self.network.constants[node.params[0]].array, bits)
         return self.fitted[key]
 
     def affine_of(self, node: Node, codes: Array, fitted: Real, basis: Real | None, scheme: Scheme) -> tuple[Real, Real]:

@@ -84,7 +84,7 @@ def run_float_node(graph: Graph, node: Node, xs: Sequence[Array]) -> Array:
         made, result = graph.tensors[node.output], run_foreign(graph, node, xs)
         if made.scheme is None:
             return result.astype(_working(made))
-        return _real(made, quantize(result.astype(np.float64), made.scheme))
+        return real_values(made, quantize(result.astype(np.float64), made.scheme))
     params = [c.array.astype(np.float64) for c in graph.params(node)]
     divisor = node.op.divisor(tuple(x.shape for x in xs))
     result = node.op.accumulate(xs, params)
@@ -123,7 +123,7 @@ def run_node(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
     """One quantized node on stored integers; foreign nodes compute in floats between dequantized and quantized values."""
     scheme = graph.tensors[node.output].scheme
     if node.op.in_floats:
-        result = run_foreign(graph, node, [_real(graph.tensors[t], x) for t, x in zip(node.inputs, inputs, strict=True)])
+        result = run_foreign(graph, node, [real_values(graph.tensors[t], x) for t, x in zip(node.inputs, inputs, strict=True)])
         return result if scheme is None else quantize(result.astype(np.float64), scheme).astype(scheme.dtype)
     if scheme is None:
         return node.op.accumulate([np.asarray(x) for x in inputs], ())
@@ -148,7 +148,7 @@ def run_coding(graph: Graph, node: Node, x: Array) -> Array:
     return count_steps(node.op.accumulate([x.astype(np.float64)], [p.astype(np.float64) for p in params]), params[2])
 
 
-def _real(tensor: Tensor, x: Array) -> Array:
+def real_values(tensor: Tensor, x: Array) -> Array:
     """What a tensor's values mean: dequantized where it has a scheme."""
     return x if tensor.scheme is None else dequantize(x.astype(np.float64), tensor.scheme)
 

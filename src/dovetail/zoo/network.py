@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import ceil, erf, exp, pi, prod, sqrt
+from math import erf, exp, pi, prod, sqrt
 from statistics import NormalDist
 from typing import Literal
 
 from dovetail.ir.onnx.builder import Initializer, Law, Normal, OnnxBuilder, Response, Uniform
+from dovetail.ir.onnx.readers import window_of
+from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Shape
 
 BATCH_NORM_EPSILON = 1e-5
@@ -67,8 +69,8 @@ def hard_sigmoid(x: float) -> float:
 
 
 SAME: Literal["same"] = "same"
-Pads = int | tuple[int, int, int, int] | Literal["same"]
-"""One number for all sides, (top, left, bottom, right), or TensorFlow's SAME."""
+Pads = int | Literal["same"]
+"""One number for all sides, or TensorFlow's SAME."""
 
 
 def divisible(channels: float, by: int = 8) -> int:
@@ -109,7 +111,7 @@ class Net:
              bias: bool = True, gain: float = 1.0) -> str:
         """A convolution with output variance `gain`."""
         _, depth, height, width = self.shape(x)
-        pads = _pads(pad, kernel, stride, (height, width))
+        window = self._window(x, kernel, stride, pad)
         per_group = depth // groups
         centred = per_group > CENTRED_FROM_CHANNELS
         law = Normal(sqrt(gain / (per_group * kernel**2 * self.moments[x].variance)), centred=centred)
@@ -121,9 +123,9 @@ class Net:
             inputs.append(self.builder.initializer(f"{name}.bias", (channels,), undone))
         elif offset is not None:
             self.offsets[name] = offset
-        rows, columns = ((d + pads[i] + pads[i + 2] - kernel) // stride + 1 for i, d in enumerate((height, width)))
-        return self.emit("Conv", inputs, name, (1, channels, rows, columns), Moments(0.0, gain), kernel_shape=[kernel] * 2,
-                         strides=[stride] * 2, pads=list(pads), dilations=[1, 1], group=groups)
+        shape = (1, channels, *window.output_size(height, width))
+        return self.emit("Conv", inputs, name, shape, Moments(0.0, gain), kernel_shape=[kernel] * 2, strides=[stride] * 2,
+                         pads=list(window.pads), dilations=[1, 1], group=groups)
 
     def _offset(self, x: str, filters: Initializer) -> Response | None:
         """What the mean of the input leaves in each output channel, where the filters do not sum to zero."""
@@ -180,25 +182,24 @@ class Net:
         m = self.moments[x]
         shape, pads = self._pooled(x, kernel, stride, pad, ceil_mode)
         return self.emit("MaxPool", [x], name, shape, Moments(m.mean + sqrt(m.variance), 0.7 * m.variance),
-                         kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=list(pads), ceil_mode=int(ceil_mode))
+                         kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, ceil_mode=int(ceil_mode))
 
-    def average_pool(self, x: str, name: str, kernel: int, stride: int, pad: Pads = 0, count_pads: bool = True) -> str:
+    def average_pool(self, x: str, name: str, kernel: int, stride: int, pad: Pads = 0) -> str:
         m = self.moments[x]
         shape, pads = self._pooled(x, kernel, stride, pad, False)
         return self.emit("AveragePool", [x], name, shape, Moments(m.mean, m.variance / kernel), kernel_shape=[kernel] * 2,
-                         strides=[stride] * 2, pads=list(pads), count_include_pad=int(count_pads))
+                         strides=[stride] * 2, pads=pads, count_include_pad=1)
 
-    def _pooled(self, x: str, kernel: int, stride: int, pad: Pads, ceil_mode: bool) -> tuple[Shape, tuple[int, int, int, int]]:
-        batch, depth, *spatial = self.shape(x)
-        pads = _pads(pad, kernel, stride, (spatial[0], spatial[1]))
-        counts = []
-        for i, length in enumerate(spatial):
-            steps = (length + pads[i] + pads[i + 2] - kernel) / stride
-            count = (ceil(steps) if ceil_mode else int(steps // 1)) + 1
-            if ceil_mode and (count - 1) * stride >= length + pads[i]:
-                count -= 1  # a window may not begin beyond the map
-            counts.append(count)
-        return (batch, depth, counts[0], counts[1]), pads
+    def _pooled(self, x: str, kernel: int, stride: int, pad: Pads, ceil_mode: bool) -> tuple[Shape, list[int]]:
+        """A pool's shape, and the padding its node states."""
+        batch, depth, height, width = self.shape(x)
+        size = self._window(x, kernel, stride, pad, ceil_mode).output_size(height, width)
+        return (batch, depth, *size), list(self._window(x, kernel, stride, pad).pads)
+
+    def _window(self, x: str, kernel: int, stride: int, pad: Pads, ceil_mode: bool = False) -> Window:
+        """The window of a layer over a value, as a reader of the file will see it."""
+        given: dict[str, object] = {"auto_pad": "SAME_UPPER"} if pad == SAME else {"pads": (pad,) * 4}
+        return window_of({"strides": (stride,) * 2, "ceil_mode": ceil_mode, **given}, (kernel,) * 2, self.shape(x))
 
     def global_pool(self, x: str, name: str) -> str:
         batch, depth, *_ = self.shape(x)
@@ -257,13 +258,3 @@ class Net:
         _, depth, height, width = shape = self.shape(x)
         apart = self.reshape(x, f"{name}.apart", (1, groups, depth // groups, height, width))
         return self.reshape(self.transpose(apart, f"{name}.transpose", (0, 2, 1, 3, 4)), f"{name}.together", shape)
-
-
-def _pads(pad: Pads, kernel: int, stride: int, spatial: tuple[int, int]) -> tuple[int, int, int, int]:
-    """ONNX order: begins, then ends. SAME gives ceil(length / stride) outputs and puts the odd pad at the end."""
-    if isinstance(pad, int):
-        return (pad, pad, pad, pad)
-    if pad != SAME:
-        return pad
-    totals = [max(0, (ceil(d / stride) - 1) * stride + kernel - d) for d in spatial]
-    return (totals[0] // 2, totals[1] // 2, totals[0] - totals[0] // 2, totals[1] - totals[1] // 2)

@@ -20,8 +20,7 @@ from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.hardware.lq_engines import FEW_WEIGHTS, SINGLE_BITS, SINGLE_BITS_KEPT, coded_slices, plane_matrix
 from dovetail.hardware.work import whole_units
 from dovetail.ir import Coded, Conv, Graph, Scheme, Tensor, Window
-from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
-from dovetail.numerics.lq_fit import fit_weights
+from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, fit_weights, ranked
 
 SHAPES = ((3, 2, 11), (3, 8, 11), (8, 4, 5), (16, 8, 3), (8, 4, 3), (16, 16, 1), (32, 10, 1))
 """Channels, filters, and side of the window."""

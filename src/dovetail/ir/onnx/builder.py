@@ -21,6 +21,7 @@ from onnx import TensorProto, helper
 
 from dovetail.errors import UsageError
 from dovetail.ir.onnx import file as onnx_file
+from dovetail.ir.onnx.foreign import products
 from dovetail.ir.tensor import Shape
 
 CHUNK_ELEMENTS = 1 << 22
@@ -191,17 +192,7 @@ class OnnxBuilder:
 
     def macs(self) -> int:
         """Multiply-accumulates of every Conv, Gemm and MatMul for one frame; nothing else is counted."""
-        return sum(self._node_macs(node) for node in self.nodes)
-
-    def _node_macs(self, node: Any) -> int:
-        outputs = prod(self.shapes[node.output[0]])
-        if node.op_type == "Conv":
-            return outputs * prod(self.shapes[node.input[1]][1:])
-        if node.op_type == "Gemm":  # written with transB: weight is (out, in)
-            return outputs * self.shapes[node.input[1]][1]
-        if node.op_type == "MatMul":
-            return outputs * self.shapes[node.input[0]][-1]
-        return 0
+        return sum(products(n.op_type, [self.shapes[i] for i in n.input], self.shapes[n.output[0]]) for n in self.nodes)
 
     def serialize(self, outputs: Sequence[str], seed: int) -> bytes:
         """The model file: opset 17, IR 8; the same seed gives the same bytes."""

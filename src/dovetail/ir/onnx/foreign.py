@@ -79,8 +79,8 @@ def wrap(node: Any, inputs: list[Tensor | Array], opset: int, where: str, known:
         names.append(seen[given.name])
     supplied = iter(names)
     alone = copied(node)
-    for field in ("name", "doc_string", "metadata_props"):
-        alone.ClearField(field)
+    alone.name = alone.doc_string = ""
+    alone.ClearField("metadata_props")
     alone.input[:] = [next(supplied) if original else "" for original in node.input]
     alone.output[:] = [f"y{i}" if o else "" for i, o in enumerate(node.output)]
     numbers = count()

@@ -142,10 +142,9 @@ class _Sinker:
         """The value itself, for a reader that needs it as it was."""
         if name in self.pending and name not in self.real:
             base, perm = self.pending[name]
-            if perm == tuple(range(len(perm))):
-                self.nodes.append(helper.make_node("Identity", [base], [name], self.fresh(f"{name}_same")))
-            else:
-                self.nodes.append(helper.make_node("Transpose", [base], [name], self.fresh(f"{name}_transpose"), perm=perm))
+            same = perm == tuple(range(len(perm)))
+            self.nodes.append(helper.make_node("Identity", [base], [name], self.fresh(f"{name}_same")) if same else
+                              helper.make_node("Transpose", [base], [name], self.fresh(f"{name}_transpose"), perm=perm))
             self.real.add(name)
         return name
 
@@ -164,6 +163,10 @@ class _Sinker:
                 self.gains += perm == TO_LAST and node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Identity", "Cast")
                 return
             del self.nodes[written:]
+        self.keep(node)
+
+    def keep(self, node: Any) -> None:
+        """Write a node that knows nothing of views."""
         self.nodes.append(_copied(node, [self.given(i) for i in node.input]))
         self.real.update(node.output)
 
@@ -176,15 +179,13 @@ class _Sinker:
         given = onnx_file.attributes_of(node, self.where)
         if known := [given[k] for k in ("value", "value_float", "value_int", "value_floats", "value_ints") if k in given]:
             self.stored[node.output[0]] = np.asarray(known[0])
-        self.nodes.append(_copied(node, []))
-        self.real.update(node.output)
+        self.keep(node)
 
     def compose(self, node: Any, source: str) -> None:
         perm = _perm_of(node)
         base, before = self.pending.get(source, (source, tuple(range(len(perm)))))
         if len(before) != len(perm):
-            self.nodes.append(_copied(node, [self.given(source)]))
-            self.real.update(node.output)
+            self.keep(node)
             return
         self.pending[node.output[0]] = (base, tuple(before[i] for i in perm))
         if len(perm) > 3 and self.pending[node.output[0]][1] == (0, len(perm) - 1, *range(1, len(perm) - 1)):

@@ -20,7 +20,7 @@ from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx.write import WRITERS, activated, declared_output, emit_product, leading, read_value
 from dovetail.ir.onnx.writer import Boundary, Writer
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
-from dovetail.ir.tensor import Array, Constant, Scheme
+from dovetail.ir.tensor import Array, Constant, Scheme, scheme_of_scales
 
 DOMAIN = "qonnx.custom_op.general"
 UNREACHED = float(np.finfo(np.float32).max)
@@ -162,11 +162,8 @@ def _weight(writer: _QonnxWriter, node: str, op: Coded, codes: Constant, scale: 
     writer.constant(name, (whole * along).astype(np.float32))
     if op.weight_bits == 1:
         return writer.signs(name, along, f"{name}{writer.sep}dq")
-    bits = op.weight_bits + 1 if op.weight_bits else 8
-    given = [writer.constant(f"{name}{writer.sep}{role}", np.asarray(value, dtype=np.float32))
-             for role, value in (("scale", along), ("zero_point", 0.0), ("bits", bits))]
-    return writer._general("Quant", [name, *given], f"{name}{writer.sep}dq", f"{name}{writer.sep}quant", signed=1, narrow=0,
-                           rounding_mode="ROUND")
+    scheme = scheme_of_scales(op.weight_bits + 1 if op.weight_bits else 8, True, scale.tolist(), 0)
+    return writer.quantize(name, f"{name}{writer.sep}dq", name, scheme, rank)
 
 
 def definitions() -> tuple[Any, ...]:

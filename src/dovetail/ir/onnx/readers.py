@@ -29,12 +29,12 @@ def _window(reader: Reader, proto: Any, a: Attributes, kernel: tuple[int, ...]) 
         raise reader.unsupported(proto, f"{len(kernel)}-dimensional kernel; two dimensions are supported")
     top, left, bottom, right = reader.padding.get(proto.input[0], (0, 0, 0, 0))
     batch, channels, height, width = reader.shape(proto.input[0], proto.name)
-    inner = _window_of(a, kernel, (batch, channels, height + top + bottom, width + left + right))
+    inner = window_of(a, kernel, (batch, channels, height + top + bottom, width + left + right))
     pads = inner.pads
     return replace(inner, pads=(pads[0] + top, pads[1] + left, pads[2] + bottom, pads[3] + right))
 
 
-def _window_of(attributes: Attributes, kernel: tuple[int, ...], shape: Shape) -> Window:
+def window_of(attributes: Attributes, kernel: tuple[int, ...], shape: Shape) -> Window:
     """The window that attributes state for an input of `shape`: explicit pads, auto_pad, ceil_mode."""
     stride = tuple(attributes.get("strides", (1, 1)))
     dilation = tuple(attributes.get("dilations", (1, 1)))

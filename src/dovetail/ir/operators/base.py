@@ -98,6 +98,8 @@ class Op:
     """Whether it is a formula in floats, of which quantization makes a table."""
     coded: ClassVar[bool] = False
     """Whether it is a product over learned codes; its arithmetic is that of `body`."""
+    apart: ClassVar[tuple[Axis, ...]] = ()
+    """Axes along which every output is made of what lies at the same place of the inputs."""
     learned: ClassVar[bool] = False
     """Whether learned codes are what it reads or writes."""
 
@@ -167,9 +169,13 @@ class Op:
         return type(self).__name__
 
     @property
-    def bounds(self) -> Clamp | None:
+    def clamp(self) -> Clamp | None:
         """The fused activation, if the operator has one."""
         return None
+
+    @property
+    def bounds(self) -> Clamp | None:
+        return self.clamp
 
     def clamped(self, clamp: Clamp) -> Op | None:
         """The operator with a further activation; None where it takes none."""
@@ -200,8 +206,11 @@ class Op:
         return tuple(a for a in Axis if self.extent(a, inputs) > 1)
 
     def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
-        """How many units the axis has; 1 or less means it cannot be divided."""
-        return 0
+        """How many units the axis has; 1 or less means it cannot be divided. Here: channels and rows that stay `apart`."""
+        shape = self.infer(inputs) if axis in self.apart else ()
+        if axis is Axis.GROUPS and len(shape) >= 2:
+            return shape[1]
+        return shape[2] if axis is Axis.ROWS and len(shape) == 4 else 0
 
     def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
         """Units [start, stop) of the axis as an operator of its own: here the same cut through all that has the axis."""

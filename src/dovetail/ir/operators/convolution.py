@@ -28,10 +28,6 @@ class Conv(Product):
     clamp: Clamp | None = None
     partial: bool = False
 
-    @property
-    def bounds(self) -> Clamp | None:
-        return self.clamp
-
     def clamped(self, clamp: Clamp) -> Conv:
         return replace(self, clamp=clamp.after(self.clamp))
 

@@ -21,11 +21,8 @@ class Elementwise(Op):
 
     uniform: ClassVar[bool] = True
     weightless: ClassVar[bool] = True
+    apart: ClassVar[tuple[Axis, ...]] = (Axis.GROUPS, Axis.ROWS)
     clamp: Clamp | None = None
-
-    @property
-    def bounds(self) -> Clamp | None:
-        return self.clamp
 
     def clamped(self, clamp: Clamp) -> Op:
         return replace(self, clamp=clamp.after(self.clamp))
@@ -34,12 +31,6 @@ class Elementwise(Op):
         if len(set(inputs)) != 1:
             raise ModelError(f"{self.kind}: inputs of different shapes {[list(s) for s in inputs]}; they must be equal")
         return inputs[0]
-
-    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
-        shape = inputs[0]
-        if axis is Axis.GROUPS and len(shape) >= 2:
-            return shape[1]
-        return shape[2] if axis is Axis.ROWS and len(shape) == 4 else 0
 
     def attributes(self) -> str:
         return f"clamp {self.clamp}" if self.clamp else ""
@@ -61,9 +52,6 @@ class Broadcast(Elementwise):
         raise ModelError(f"{self.kind}: inputs of different shapes {[list(s) for s in inputs]}; they must be equal, or one value "
                          "per channel, or one map for all channels")
 
-    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
-        return Elementwise.extent(self, axis, (self.infer(inputs),))
-
 
 def _spread_shapes(shape: Shape) -> tuple[Shape, ...]:
     """Shapes that are stretched to `shape` along whole rows and columns, or along channels."""
@@ -78,10 +66,7 @@ class Add(Broadcast):
     """Sum of tensors (the residual connection)."""
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
-        total = inputs[0]
-        for x in inputs[1:]:
-            total = total + x
-        return total
+        return sum(inputs[1:], inputs[0])
 
 
 @dataclass(frozen=True, slots=True)

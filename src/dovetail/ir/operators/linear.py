@@ -21,10 +21,6 @@ class Gemm(Product):
     partial: bool = False
 
     @property
-    def bounds(self) -> Clamp | None:
-        return self.clamp
-
-    @property
     def filters(self) -> int:
         return self.units
 
@@ -77,10 +73,6 @@ class Reduce(Op):
     weightless: ClassVar[bool] = True
     clamp: Clamp | None = None
 
-    @property
-    def bounds(self) -> Clamp | None:
-        return self.clamp
-
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         if len(set(inputs)) != 1:
             raise ModelError(f"Reduce: partial sums of different shapes {[list(s) for s in inputs]}; they must be equal")
@@ -90,11 +82,8 @@ class Reduce(Op):
         return ((inputs[0][1],),)
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
-        total = inputs[0]
-        for x in inputs[1:]:
-            total = total + x
-        bias = params[0].reshape((1, -1) + (1,) * (total.ndim - 2))
-        return total + bias
+        bias = params[0].reshape((1, -1) + (1,) * (inputs[0].ndim - 2))
+        return sum(inputs[1:], inputs[0]) + bias
 
     def attributes(self) -> str:
         return f"clamp {self.clamp}" if self.clamp else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +130,8 @@ class Transpose(Movement):
 class Upsample(Movement):
     """Every pixel repeated `rows` times downwards and `columns` times to the right: nearest-neighbour enlargement."""
 
+    apart: ClassVar[tuple[Axis, ...]] = (Axis.GROUPS,)
+
     rows: int
     columns: int
 
@@ -148,9 +151,6 @@ class Upsample(Movement):
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
         return inputs[0].repeat(self.rows, axis=2).repeat(self.columns, axis=3)
-
-    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
-        return inputs[0][1] if axis is Axis.GROUPS else 0
 
     def attributes(self) -> str:
         return f"{self.rows}x{self.columns}"

@@ -25,16 +25,12 @@ class Pointwise(Op):
     """One tensor in, one of its shape out, element by element; constants, where there are any, have a row per channel."""
 
     weightless: ClassVar[bool] = True
+    apart: ClassVar[tuple[Axis, ...]] = (Axis.GROUPS, Axis.ROWS)
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         if len(inputs) != 1 or len(inputs[0]) < 2:
             raise ModelError(f"{self.kind}: inputs of shapes {[list(s) for s in inputs]}; one tensor with channels is needed")
         return inputs[0]
-
-    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
-        if axis is Axis.GROUPS:
-            return inputs[0][1]
-        return inputs[0][2] if axis is Axis.ROWS and len(inputs[0]) == 4 else 0
 
     @property
     def per_channel(self) -> bool:

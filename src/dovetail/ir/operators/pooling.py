@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
@@ -56,12 +57,7 @@ class MaxPool(WindowPool):
     largest: ClassVar[bool] = True
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
-        padded = self.window.pad(inputs[0], -np.inf)
-        best: Real | None = None
-        for _, _, tap in self.window.taps(padded):
-            best = tap if best is None else np.maximum(best, tap)
-        assert best is not None
-        return best
+        return reduce(np.maximum, (tap for _, _, tap in self.window.taps(self.window.pad(inputs[0], -np.inf))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +90,7 @@ class GlobalAvgPool(Op):
     uniform: ClassVar[bool] = True
     weightless: ClassVar[bool] = True
     averages: ClassVar[bool] = True
+    apart: ClassVar[tuple[Axis, ...]] = (Axis.GROUPS,)
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         (shape,) = inputs
@@ -107,6 +104,3 @@ class GlobalAvgPool(Op):
 
     def divisor(self, inputs: tuple[Shape, ...]) -> Real | int:
         return inputs[0][2] * inputs[0][3]
-
-    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
-        return inputs[0][1] if axis is Axis.GROUPS else 0
