@@ -26,7 +26,7 @@ from dovetail.ir import Graph
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics import quality
 from dovetail.numerics.calibration import Samples
-from dovetail.numerics.noise import powers, snr_db
+from dovetail.numerics.quality import powers, snr_db
 from dovetail.numerics.quantize import quantize_network
 from lib.imagenet.networks import NETWORKS, Pretrained
 from lib.imagenet.photos import labelled_photos

@@ -105,19 +105,18 @@ def _shown(value: object) -> str:
         return f"an object of {len(value)} fields"
     if isinstance(value, list):
         return f"a list of {len(value)}"
-    return {None: "null", True: "true", False: "false"}.get(value, repr(value)) if value is None or isinstance(value, bool) \
-        else repr(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
-def read_regular(path: Path, remedy: str, most: int = MOST_BYTES) -> bytes:
+def read_regular(path: Path, remedy: str) -> bytes:
     """The content of a regular file: no pipe, nothing without an end; BuildError names what else it is."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise BuildError(f"{path}: not a plain file; {remedy}")
-            if found.st_size > most:
-                raise BuildError(f"{path}: {found.st_size:,} bytes; at most {most:,} are read; {remedy}")
+            if found.st_size > MOST_BYTES:
+                raise BuildError(f"{path}: {found.st_size:,} bytes; at most {MOST_BYTES:,} are read; {remedy}")
             return stream.read()
     except FileNotFoundError:
         raise BuildError(f"{path}: missing; {remedy}") from None
@@ -205,28 +204,25 @@ def _check_object(value: Any, shape: Mapping[str, Shape], place: Place) -> None:
 def _check_single(value: Any, shape: Shape, place: Place) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if shape is str:
-        if not isinstance(value, str) or not _encodable(value):
-            place.refuse(value, "a text")
+        good, need = isinstance(value, str) and _encodable(value), "a text"
     elif shape is bool:
-        if not isinstance(value, bool):
-            place.refuse(value, "true or false")
+        good, need = isinstance(value, bool), "true or false"
     elif shape is int:
-        if not whole or abs(value) > MOST:
-            place.refuse(value, "a whole number")
+        good, need = whole and abs(value) <= MOST, "a whole number"
     elif shape is float:
-        if not (whole or isinstance(value, float)) or not (isfinite(value) if not whole else True) or abs(value) > LARGEST:
-            place.refuse(value, "a number")
+        good, need = (whole or (isinstance(value, float) and isfinite(value))) and abs(value) <= LARGEST, "a number"
     elif isinstance(shape, Whole):
-        if not whole or not shape.lo <= value <= shape.hi:
-            place.refuse(value, f"a whole number from {shape.lo:,}" + (f" to {shape.hi:,}" if shape.hi < MOST else ""))
+        good = whole and shape.lo <= value <= shape.hi
+        need = f"a whole number from {shape.lo:,}" + (f" to {shape.hi:,}" if shape.hi < MOST else "")
     elif isinstance(shape, Text):
-        if not isinstance(value, str) or re.fullmatch(shape.form, value, re.ASCII) is None:
-            place.refuse(value, shape.words)
+        good, need = isinstance(value, str) and re.fullmatch(shape.form, value, re.ASCII) is not None, shape.words
     elif isinstance(shape, OneOf):
-        if isinstance(value, bool | list | dict) or value not in list(shape.values):
-            place.refuse(value, f"one of {', '.join(map(str, shape.values))}")
+        good = not isinstance(value, bool | list | dict) and value in list(shape.values)
+        need = "" if good else f"one of {', '.join(map(str, shape.values))}"
     else:
         raise AssertionError(f"no shape: {shape!r}")
+    if not good:
+        place.refuse(value, need)
 
 
 def _encodable(text: str) -> bool:

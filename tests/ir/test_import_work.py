@@ -15,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from dovetail.errors import ModelError, UsageError
-from dovetail.ir.onnx import nodes as onnx_nodes
 from dovetail.ir.onnx import prepare as onnx_prepare
+from dovetail.ir.onnx import read as onnx_read
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics import calibration
 from dovetail.numerics.calibration import load_arrays
@@ -40,8 +40,8 @@ def nested(path: Path, depth: int) -> Path:
 
 def test_nested_branches_are_read_once_under_names_that_do_not_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     visited: list[Any] = []
-    whole = onnx_nodes.read_node
-    monkeypatch.setattr(onnx_nodes, "read_node", lambda reader, each: (visited.append(each), whole(reader, each))[1])
+    whole = onnx_read.read_node
+    monkeypatch.setattr(onnx_read, "read_node", lambda reader, each: (visited.append(each), whole(reader, each))[1])
     counts, longest = {}, {}
     for depth in (4, 8, 16):
         visited.clear()

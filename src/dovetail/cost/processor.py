@@ -39,12 +39,8 @@ def processor_why_not(node: Node, device: Device) -> str | None:
     """Why the processor cannot run the node; None if it can."""
     if node.op.learned:
         return None if device.kind is Kind.CPU else f"{device.name}: {node.op.kind} works on codes, for which it has no kernel"
-    if node.op.product or node.op.weightless:
-        return None
-    if node.op.foreign:
-        able = device.kind is Kind.CPU
-        return None if able else f"{device.name}: {node.op.kind} is kept as it is and runs in ONNX Runtime on the CPU"
-    return f"{device.name}: no cost formula for {node.op.kind}"
+    able = device.kind is Kind.CPU or not node.op.foreign
+    return None if able else f"{device.name}: {node.op.kind} is kept as it is and runs in ONNX Runtime on the CPU"
 
 
 def processor_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts:

@@ -77,10 +77,6 @@ class Graph:
                 found[tensor].append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
 
-    @cached_property
-    def _by_name(self) -> Mapping[str, Node]:
-        return {node.name: node for node in self.nodes}
-
     def producer(self, tensor: str) -> Node | None:
         """The node that writes a tensor; None for a graph input."""
         return self._producers.get(tensor)
@@ -89,7 +85,7 @@ class Graph:
         return self._consumers[tensor]
 
     def node(self, name: str) -> Node:
-        return self._by_name[name]
+        return self.nodes[self._positions[name]]
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
@@ -104,9 +100,6 @@ class Graph:
 
     def input_shapes(self, node: Node) -> tuple[Shape, ...]:
         return tuple([self.tensors[t].shape for t in node.inputs])
-
-    def output_tensor(self, node: Node) -> Tensor:
-        return self.tensors[node.output]
 
     def scheme(self, tensor: str) -> Scheme:
         """How a tensor's integers are stored."""

@@ -50,15 +50,6 @@ class Equalised:
     factors: Mapping[str, Real]
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """Tensors whose channels must be scaled together, and the weighted sums around them."""
-
-    tensors: tuple[str, ...]
-    makers: tuple[Node, ...]
-    readers: tuple[Node, ...]
-
-
 def equalise(graph: Graph, maxima: Mapping[str, Real], signed: Mapping[str, bool], bits: int) -> Equalised | None:
     """The graph with equalised channels, or None where no tensor allows it.
 
@@ -67,14 +58,14 @@ def equalise(graph: Graph, maxima: Mapping[str, Real], signed: Mapping[str, bool
     """
     factors: dict[str, Real] = {}
     for family in _families(graph):
-        scale = _family_scale(graph, family, maxima, any(signed[t] for t in family.tensors), bits)
+        scale = _family_scale(graph, family, maxima, any(signed[t] for t in family), bits)
         if scale is not None:
-            factors |= dict.fromkeys(family.tensors, scale)
+            factors |= dict.fromkeys(family, scale)
     return Equalised(_scaled(graph, factors), factors) if factors else None
 
 
-def _families(graph: Graph) -> list[_Family]:
-    """Connected by commuting operators, made and read by weighted sums alone, not visible from outside."""
+def _families(graph: Graph) -> list[frozenset[str]]:
+    """Tensors scaled together: joined by commuting operators, made and read by weighted sums alone, not visible from outside."""
     joined = {t: frozenset((t,)) for t in graph.tensors}
     for node in graph.nodes:
         if _commutes(graph, node):
@@ -83,14 +74,11 @@ def _families(graph: Graph) -> list[_Family]:
     owners = [c for n in graph.nodes for c in n.params]
     found = []
     for tensors in dict.fromkeys(joined.values()):
-        makers = [n for t in tensors if (n := graph.producer(t)) is not None]
-        readers = [n for t in tensors for n in graph.consumers(t)]
-        outside = any(t in graph.outputs or graph.producer(t) is None for t in tensors)
-        summing = [n for n in (*makers, *readers) if not _commutes(graph, n)]
-        if outside or not readers or not all(_is_own_sum(n, owners) for n in summing):
-            continue
-        found.append(_Family(tuple(tensors), tuple(n for n in makers if not _commutes(graph, n)),
-                             tuple(n for n in readers if not _commutes(graph, n))))
+        makers, readers = [graph.producer(t) for t in tensors], [n for t in tensors for n in graph.consumers(t)]
+        inside = None not in makers and tensors.isdisjoint(graph.outputs)
+        around = [n for n in (*makers, *readers) if n is not None and not _commutes(graph, n)]
+        if inside and readers and all(_is_own_sum(n, owners) for n in around):
+            found.append(tensors)
     return found
 
 
@@ -106,13 +94,13 @@ def _is_own_sum(node: Node, owners: list[str]) -> bool:
     return (op := node.op.product) is not None and not op.partial and all(owners.count(c) == 1 for c in node.params)
 
 
-def _family_scale(graph: Graph, family: _Family, maxima: Mapping[str, Real], signed: bool, bits: int) -> Real | None:
+def _family_scale(graph: Graph, family: frozenset[str], maxima: Mapping[str, Real], signed: bool, bits: int) -> Real | None:
     """s per channel: a power of the channel's range, such that the loudest channel reaches the largest integer."""
-    peaks: Real = np.max([maxima[t] for t in family.tensors], axis=0)
+    peaks: Real = np.max([maxima[t] for t in family], axis=0)
     loudest = float(peaks.max())
     if not loudest > 0.0:
         return None
-    bounds = [n.op.bounds for t in family.tensors if (n := graph.producer(t)) is not None and n.op.bounds is not None]
+    bounds = [n.op.bounds for t in family if (n := graph.producer(t)) is not None and n.op.bounds is not None]
     if any(b.lo not in (0.0, -inf) for b in bounds):
         return None
     lowest = min((b.hi for b in bounds), default=inf)

@@ -142,7 +142,7 @@ def coded_node(name: str, layer: LearnedLayer, source: str, output: str, boundar
     products, exponents = _fitting(name, op, weights, basis, layer, reach, product_bits)
     scheme = Scheme(32, True, tuple(int(e) for e in exponents), 0)
     if boundaries is None:
-        steps, steps_scheme = _bias(layer.offset, exponents), scheme
+        steps, steps_scheme = np.rint(np.ldexp(layer.offset, -exponents.astype(np.int32))).astype(np.int32), scheme
     else:
         bound = op.bound(weights, products, reach)
         steps, steps_scheme = thresholds_of(np.asarray(boundaries), layer.gain, layer.offset, exponents, bound), None
@@ -173,10 +173,6 @@ def _with_room(products: NDArray[np.int64], exponents: NDArray[np.int64],
     least = np.where(dead, wanted - DEAD_BIAS_BITS, np.maximum(exponents, wanted - LARGEST_BIAS_BITS))
     coarser = (least - exponents)[:, None, None].astype(np.int32)
     return np.rint(np.ldexp(products.astype(np.float64), -coarser)).astype(np.int64), least
-
-
-def _bias(offset: Real, exponents: NDArray[np.int64]) -> NDArray[np.int32]:
-    return np.rint(np.ldexp(offset, -exponents.astype(np.int32))).astype(np.int32)
 
 
 def thresholds_of(boundaries: Real, gain: Real, offset: Real, exponents: NDArray[np.int64], bound: int) -> NDArray[np.int32]:

@@ -14,15 +14,17 @@ from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, ranked
 
 IMAGE = Scheme(8, False, (-8,))
 FIXED = Scheme(16, True, (-8,))
+BITS = 2
+"""Of the codes of inner layers."""
 BASIS = np.asarray([0.52, 1.05])
 """Near the best two levels for what BatchNorm and ReLU leave."""
 PRODUCT_BITS = 12
 POOL = MaxPool(Window((3, 3), (2, 2)))
 
 
-def lq_alexnet(size: int = 227, width: int = 96, units: int = 4096, classes: int = 1000, bits: int = 2, seed: int = 0) -> Graph:
-    """The network for images of `size`; 227, 96, 4096 and 1000 are the published ones, `bits` those of inner layers."""
-    built = _Network(size, bits, seed)
+def lq_alexnet(size: int = 227, width: int = 96, units: int = 4096, classes: int = 1000) -> Graph:
+    """The network for images of `size`; 227, 96, 4096 and 1000 are the published ones."""
+    built = _Network(size)
     built.layer("conv1", width, 11, 4, 0, plain=True, pool=True)
     built.layer("conv2", width * 8 // 3, 5, 1, 2, pool=True)
     built.layer("conv3", width * 4, 3, 1, 1)
@@ -37,10 +39,8 @@ def lq_alexnet(size: int = 227, width: int = 96, units: int = 4096, classes: int
 class _Network:
     """Layers as they are added."""
 
-    def __init__(self, size: int, bits: int, seed: int) -> None:
-        self.rng, self.bits = np.random.default_rng(seed), bits
-        self.basis = BASIS if bits == 2 else np.sort(0.35 * 2.0 ** np.arange(bits))
-        self.boundaries = boundaries_of(ranked(self.basis)[0]).tolist()
+    def __init__(self, size: int) -> None:
+        self.rng, self.boundaries = np.random.default_rng(0), boundaries_of(ranked(BASIS)[0]).tolist()
         self.tensors = [Tensor("image", (1, 3, size, size), IMAGE)]
         self.nodes: list[Node] = []
         self.constants: list[Constant] = []
@@ -55,16 +55,16 @@ class _Network:
         source, first = self.tensors[-1], not self.nodes
         body = Conv(filters, Window((kernel, kernel), (stride, stride), (pad,) * 4))
         codes, basis, spread = self._weights((filters, source.shape[1], kernel, kernel), plain)
-        inputs = np.asarray([IMAGE.scale]) if first else self.basis
+        inputs = np.asarray([IMAGE.scale]) if first else BASIS
         taps = source.shape[1] * kernel * kernel
-        level = 0.29 if first else 0.5 * float(self.basis.sum())
+        level = 0.29 if first else 0.5 * float(BASIS.sum())
         gain = self.rng.normal(1, 0.2, filters) / (spread * level * np.sqrt(taps))
-        layer = LearnedLayer(body, codes, 0 if plain else self.bits, basis, 0 if first else self.bits, inputs, gain,
+        layer = LearnedLayer(body, codes, 0 if plain else BITS, basis, 0 if first else BITS, inputs, gain,
                              self.rng.normal(0.4, 0.3, filters))
         node, own = coded_node(name, layer, source.name, f"{name}_y", None if last else self.boundaries, 255, PRODUCT_BITS)
         self.nodes.append(node)
         self.constants += own
-        scheme = FIXED if last else Scheme(self.bits, False, (0,))
+        scheme = FIXED if last else Scheme(BITS, False, (0,))
         self.tensors.append(Tensor(f"{name}_y", body.infer((source.shape,)), scheme))
         if pool:
             shape = POOL.infer((self.tensors[-1].shape,))
@@ -76,8 +76,8 @@ class _Network:
         if plain:
             weights = np.clip(np.rint(self.rng.normal(0, 32, shape)), -127, 127).astype(np.int8)
             return weights, np.full((shape[0], 1), 2.0**-6), 0.5
-        basis = np.outer(self.rng.uniform(0.8, 1.2, shape[0]), 0.5 * 2.0 ** np.arange(self.bits))
-        return self.rng.integers(0, 1 << self.bits, shape).astype(np.uint8), basis, float(basis[:, -1].mean())
+        basis = np.outer(self.rng.uniform(0.8, 1.2, shape[0]), 0.5 * 2.0 ** np.arange(BITS))
+        return self.rng.integers(0, 1 << BITS, shape).astype(np.uint8), basis, float(basis[:, -1].mean())
 
     def graph(self) -> Graph:
         return Graph("lq_alexnet", ("image",), (self.tensors[-1].name,), tuple(self.nodes), {t.name: t for t in self.tensors},

@@ -31,15 +31,23 @@ def has_cuda() -> bool:
     return CUDA in onnxruntime.get_available_providers()
 
 
-def session(content: bytes, threads: int = 1, arena: bool = True, cuda: bool = False) -> Any:
-    """A deterministic ONNX Runtime session on the CPU, or a `cuda` GPU; without `arena` it gives memory back after each run."""
+def session(content: bytes, threads: int = 1, arena: bool = True, cuda: bool = False, optimised: bool = False,
+            profile: str | None = None) -> Any:
+    """An ONNX Runtime session on the CPU, or a `cuda` GPU; without `arena` it gives memory back after each run.
+
+    It is deterministic unless it is `optimised`, as users open theirs. With `profile`, it records its kernels in files of that
+    prefix.
+    """
     import onnxruntime  # here: graphs are written, trained and judged by the reference where it is not installed, too
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what went wrong is raised, and said once
     options.enable_cpu_mem_arena = arena
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, profile
     providers: list[Any] = [(CUDA, ON_CUDA) if cuda else "CPUExecutionProvider"]
     try:
         made = onnxruntime.InferenceSession(content, options, providers=providers)

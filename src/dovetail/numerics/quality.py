@@ -1,6 +1,6 @@
 """How close integers come to the float network: the noise in every tensor, and the answers at the end.
 
-Signal-to-noise ratios compare the quantized graph, as real values, with the float graph on the same samples. Top-1
+Signal-to-noise ratios, in decibels, compare the quantized graph, as real values, with the float graph on the same samples. Top-1
 agreement is the fraction of samples for which both give the same class the largest score.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf, isfinite, log10
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,33 @@ from dovetail.errors import ModelError
 from dovetail.ir import Array, Graph
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.fast import quantized_values, run_quantized
-from dovetail.numerics.noise import outputs_snr_db, powers, snr_db
 from dovetail.numerics.observe import chunks, float_values
 from dovetail.numerics.peer import run_peer, static_int8
 from dovetail.numerics.reference import collect_outputs, own_frames
 from dovetail.progress import Progress
 
 UNDEFINED = "top-1 agreement is not defined: the network has no single output of class scores"
+
+
+def snr_db(signal: float, noise: float) -> float:
+    """Of two powers (or sums of squares); infinite where there is no noise."""
+    return inf if noise <= 0.0 else -inf if signal <= 0.0 else 10 * log10(signal / noise)
+
+
+def powers(expected: Array, found: Array) -> tuple[float, float]:
+    """Sums of squares of the expected values and of the difference."""
+    reals = np.asarray(expected, dtype=np.float64)
+    return float(np.square(reals).sum()), float(np.square(np.asarray(found, dtype=np.float64) - reals).sum())
+
+
+def outputs_snr_db(expected: Mapping[str, Array], found: Mapping[str, Array]) -> float | None:
+    """Mean over the outputs that hold floats; None where none does."""
+    ratios = [snr_db(*powers(x, found[name])) for name, x in expected.items() if x.dtype.kind == "f"]
+    return sum(ratios) / len(ratios) if ratios else None
+
+
+def decibels(ratio: float | None) -> str:
+    return "unknown" if ratio is None else f"{ratio:.1f} dB"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dovetail.numerics.equalize import Equalise, Equalised
 from dovetail.numerics.equalize import equalise as equalised
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.kernels import weighted_sum
-from dovetail.numerics.noise import decibels, outputs_snr_db
+from dovetail.numerics.quality import decibels, outputs_snr_db
 from dovetail.numerics.reference import fixes_batch
 from dovetail.numerics.tables import tabulate
 from dovetail.progress import Progress

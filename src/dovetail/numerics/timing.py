@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from dovetail.errors import ModelError
 from dovetail.ir import Array
+from dovetail.numerics.oracle import session
 
 KERNEL = "_kernel_time"
 MICROSECOND = 1e-6
@@ -26,17 +26,7 @@ VERSION = str(onnxruntime.__version__)
 
 def timed_session(content: bytes, threads: int, profile: str | None = None) -> Any:
     """A session as a user would open it; with `profile`, it records its kernels in files of that prefix."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    if profile is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = profile
-    try:
-        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises its own family, rooted in Exception only
-        raise ModelError(f"ONNX Runtime refused the model: {str(error).splitlines()[0]}") from None
+    return session(content, threads, optimised=True, profile=profile)
 
 
 def run_seconds(runner: Any, inputs: Mapping[str, Array], runs: int, between: Callable[[], None] | None = None,

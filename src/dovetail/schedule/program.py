@@ -7,11 +7,11 @@ int32 partial sums plus one `Reduce`, so the pieces put together are the origina
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Axis, Constant, Graph, Node, Reduce, Region, Shape, Tensor, intersect, slices, whole
+from dovetail.ir import Axis, Constant, Graph, Node, Op, Reduce, Region, Shape, Tensor, intersect, slices, whole
 from dovetail.ir.tensor import region_shape
 from dovetail.numerics.requantize import accumulator_scheme
 from dovetail.partition.plan import Assignment, Split
@@ -58,7 +58,7 @@ class _Job:
     origin: str
     device: str
     name: str
-    node: Node
+    op: Op
     reads: tuple[tuple[str, Region], ...]
     constants: tuple[Constant, ...]
     write: tuple[str, Region]
@@ -112,46 +112,29 @@ def lower(graph: Graph, assignment: Assignment) -> Program:
 
 
 def _jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], names: _Names) -> list[_Job]:
+    """A node's shares; those of an input-channel split are partial sums, and their reduction on `split.reducer` follows."""
     shapes = graph.input_shapes(node)
     if split.axis is None:
         reads = tuple((t, whole(s)) for t, s in zip(node.inputs, shapes, strict=True))
-        constants = tuple(graph.constants[c] for c in node.params)
-        return [_Job(node.name, split.pieces[0].device, node.name, node, reads, constants,
+        return [_Job(node.name, split.pieces[0].device, node.name, node.op, reads, graph.params(node),
                      (node.output, whole(graph.shape(node.output))))]
-    if split.axis is Axis.INPUT_CHANNELS:
-        return _input_channel_jobs(graph, node, split, tensors, names)
+    summed, reducer = split.axis is Axis.INPUT_CHANNELS, split.reducer
+    if summed and (not node.op.product or reducer is None):
+        raise UnsupportedError(f"node {node.name}: an input-channel split needs a Conv or Gemm and a reducing device")
     jobs = []
     for piece in split.pieces:
         share = node.op.share(split.axis, piece.start, piece.stop, shapes)
-        name = names.derive("share", node.name, f"{piece.start}_{piece.stop}")
-        jobs.append(_Job(node.name, piece.device, name, replace(node, op=share.op),
+        units, target = f"{piece.start}_{piece.stop}", node.output
+        if summed:
+            target = names.derive("tensor", node.output, f"partial_{units}")
+            tensors[target] = Tensor(target, graph.shape(node.output), accumulator_scheme(graph, node))
+        jobs.append(_Job(node.name, piece.device, names.derive("share", node.name, units), share.op,
                          tuple(zip(node.inputs, share.inputs, strict=True)), _cut(graph, node, share.params, names),
-                         (node.output, share.output)))
-    return jobs
-
-
-def _input_channel_jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], names: _Names) -> list[_Job]:
-    """Partial sums from every piece, then their reduction on `split.reducer`."""
-    if not node.op.product or split.reducer is None:
-        raise UnsupportedError(f"node {node.name}: an input-channel split needs a Conv or Gemm and a reducing device")
-    shapes, shape = graph.input_shapes(node), graph.shape(node.output)
-    scheme = accumulator_scheme(graph, node)
-    jobs = []
-    for piece in split.pieces:
-        share = node.op.share(split.axis, piece.start, piece.stop, shapes) if split.axis else None
-        assert share is not None
-        units = f"{piece.start}_{piece.stop}"
-        partial = names.derive("tensor", node.output, f"partial_{units}")
-        tensors[partial] = Tensor(partial, shape, scheme)
-        jobs.append(_Job(node.name, piece.device, names.derive("share", node.name, units),
-                         replace(node, op=share.op, output=partial, params=node.params[:1]),
-                         tuple(zip(node.inputs, share.inputs, strict=True)), _cut(graph, node, share.params, names),
-                         (partial, whole(shape))))
-    partials = tuple(job.write[0] for job in jobs)
-    bias = graph.constants[node.params[1]]
-    reduction = Node(names.derive("share", node.name, "reduce"), Reduce(node.op.bounds), partials, (bias.name,), node.output)
-    jobs.append(_Job(node.name, split.reducer, reduction.name, reduction, tuple((p, whole(shape)) for p in partials), (bias,),
-                     (node.output, whole(shape))))
+                         (target, share.output)))
+    if summed and reducer is not None:
+        partials, bias = tuple(job.write for job in jobs), graph.constants[node.params[1]]
+        jobs.append(_Job(node.name, reducer, names.derive("share", node.name, "reduce"), Reduce(node.op.bounds), partials,
+                         (bias,), (node.output, whole(graph.shape(node.output)))))
     return jobs
 
 
@@ -230,7 +213,7 @@ def _segment(name: str, group: _Group, graph: Graph, jobs: list[_Job], tensors: 
                 reads.setdefault((tensor, region), Binding(names[-1], tensor, region))
         output = _local(tensors[job.write[0]], job.write[1], local, naming)
         constants |= {c.name: c for c in job.constants}
-        nodes.append(Node(job.name, job.node.op, tuple(names), tuple(c.name for c in job.constants), output))
+        nodes.append(Node(job.name, job.op, tuple(names), tuple(c.name for c in job.constants), output))
         tensor, region = job.write
         if tensor in graph.outputs or any(t == tensor and intersect(r, region) for t, r in outside):
             writes.append(Binding(output, tensor, region))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 from dovetail.ir.onnx.builder import Normal, Uniform
@@ -48,28 +47,18 @@ def gelu(net: Net, x: str, name: str) -> str:
     return net.emit("Mul", [gated, constant(f"{name}.half", 0.5)], name, shape, m.rectified())
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """Queries, keys and values, each (1, heads, tokens, features of one head)."""
-
-    query: str
-    key: str
-    value: str
-
-
-def attend(net: Net, parts: Heads, name: str, scale: float) -> str:
-    """softmax(q k^T scale) v, the heads joined again: (1, tokens, features)."""
-    _, heads, tokens, features = net.shape(parts.query)
-    against = net.shape(parts.key)[2]
-    keys = net.transpose(parts.key, f"{name}.keys", (0, 1, 3, 2))
+def attend(net: Net, query: str, key: str, value: str, name: str, scale: float) -> str:
+    """softmax(q k^T scale) v, the heads joined again: (1, tokens, features); q, k, v are (1, heads, tokens, head's features)."""
+    _, heads, tokens, features = net.shape(query)
+    against = net.shape(key)[2]
+    keys = net.transpose(key, f"{name}.keys", (0, 1, 3, 2))
     scores_shape = (1, heads, tokens, against)
-    scores = net.emit("MatMul", [parts.query, keys], f"{name}.scores", scores_shape, Moments(0.0, float(features)))
+    scores = net.emit("MatMul", [query, keys], f"{name}.scores", scores_shape, Moments(0.0, float(features)))
     scaled = net.emit("Mul", [scores, net.builder.constant(f"{name}.scale", scale)], f"{name}.scaled", scores_shape,
                       Moments(0.0, features * scale**2))
     weights = net.emit("Softmax", [scaled], f"{name}.softmax", scores_shape, Moments(1 / against, 0.0), axis=-1)
-    value = net.moments[parts.value]
-    mixed = net.emit("MatMul", [weights, parts.value], f"{name}.mixed", net.shape(parts.query),
-                     Moments(value.mean, 0.2 * value.variance))
+    seen = net.moments[value]
+    mixed = net.emit("MatMul", [weights, value], f"{name}.mixed", net.shape(query), Moments(seen.mean, 0.2 * seen.variance))
     return net.reshape(net.transpose(mixed, f"{name}.swap", (0, 2, 1, 3)), f"{name}.join", (1, tokens, heads * features))
 
 

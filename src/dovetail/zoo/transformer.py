@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dovetail.ir.onnx.builder import Normal
 from dovetail.zoo.network import Moments, Net
-from dovetail.zoo.tokens import Heads, apart, attend, class_token, gelu, layer_norm, linear, pick, to_map, to_tokens
+from dovetail.zoo.tokens import apart, attend, class_token, gelu, layer_norm, linear, pick, to_map, to_tokens
 
 MLP_RATIO = 4
 
@@ -46,8 +46,8 @@ def _ceit_attention(net: Net, x: str, name: str) -> str:
     each = features // CEIT_HEADS
     qkv = linear(net, x, f"{name}.qkv", 3 * features)
     qkv = net.transpose(net.reshape(qkv, f"{name}.apart", (1, tokens, 3, CEIT_HEADS, each)), f"{name}.heads", (2, 0, 3, 1, 4))
-    parts = Heads(*(pick(net, qkv, f"{name}.{part}", i, 0) for i, part in enumerate(("query", "key", "value"))))
-    return linear(net, attend(net, parts, name, each**-0.5), f"{name}.proj", features)
+    query, key, value = (pick(net, qkv, f"{name}.{part}", i, 0) for i, part in enumerate(("query", "key", "value")))
+    return linear(net, attend(net, query, key, value, name, each**-0.5), f"{name}.proj", features)
 
 
 def _locally_enhanced(net: Net, x: str, name: str, side: int) -> str:
@@ -111,7 +111,8 @@ def _cvt_attention(net: Net, x: str, name: str, stage: CvtStage, side: int, with
     for part, stride in (("q", 1), ("k", 2), ("v", 2)):  # keys and values from a quarter of the tokens
         seen = _projection(net, picture, token, f"{name}.conv_proj_{part}", stride)
         parts.append(apart(net, linear(net, seen, f"{name}.proj_{part}", stage.features), f"{name}.{part}", stage.heads))
-    return linear(net, attend(net, Heads(*parts), name, stage.features**-0.5), f"{name}.proj", stage.features)
+    query, key, value = parts
+    return linear(net, attend(net, query, key, value, name, stage.features**-0.5), f"{name}.proj", stage.features)
 
 
 def cvt_13(net: Net, classes: int) -> str:

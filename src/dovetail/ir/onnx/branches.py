@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from onnx import helper
@@ -36,7 +37,7 @@ def taken(reader: Reader, node: Any) -> list[Any]:
     own = {*(i.name for i in graph.initializer), *(s.values.name for s in graph.sparse_initializer),
            *(o for n in graph.node for o in n.output if o)}
     names = {name: f"{prefix}{name}" for name in own if name in reader.users or _known(reader, name)}
-    _take_weights(reader, graph, names)
+    take_weights(reader, graph, names)
     nodes = [_renamed(n, names, prefix) for n in ordered(graph, reader.where, (n for n in captured(node) if _known(reader, n)))]
     nodes += [helper.make_node("Identity", [names.get(v.name, v.name)], [outer])
               for v, outer in zip(graph.output, node.output, strict=False) if outer]
@@ -71,7 +72,7 @@ def made_by_branches(reader: Reader, node: Any, read: Callable[[Reader, Any], No
     found: list[list[Kind | None]] = []
     for attribute in (a for a in node.attribute if a.name in ("then_branch", "else_branch")):
         inner, graph = _around(reader, node), attribute.g
-        _take_weights(inner, graph, {})
+        take_weights(inner, graph)
         nodes = ordered(graph, reader.where, captured(node))
         inner.users = {v.name: {""} for v in graph.output}
         inner.note_users(nodes)
@@ -86,8 +87,8 @@ def made_by_branches(reader: Reader, node: Any, read: Callable[[Reader, Any], No
     return tuple(kinds[0] if len(set(kinds)) == 1 else None for kinds in zip(*found, strict=True))
 
 
-def _take_weights(reader: Reader, graph: Any, names: Mapping[str, str]) -> None:
-    """Let a branch's weights join the reader's constants, under other `names`."""
+def take_weights(reader: Reader, graph: Any, names: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Let the weights of a graph, or of a branch, join the reader's constants, perhaps under other `names`."""
     for proto in graph.initializer:
         name = names.get(proto.name, proto.name)
         reader.constants[name] = Constant(name, onnx_file.array_of(proto, reader.where))

@@ -71,7 +71,7 @@ class Given:
     def is_integer(self) -> bool:
         return all(isinstance(v, int) for v in self.values)
 
-    def draw(self, rng: np.random.Generator, shape: Shape) -> npt.NDArray[Any]:
+    def array(self, shape: Shape) -> npt.NDArray[Any]:
         return np.asarray(self.values, dtype=np.int64 if self.is_integer else np.float32).reshape(shape)
 
 
@@ -126,11 +126,8 @@ class Initializer:
     def chunks(self, seed: int) -> Iterator[bytes]:
         """Little-endian values, row block by row block; they depend on seed, name and shape, on nothing else."""
         rng = np.random.default_rng([seed, crc32(self.name.encode())])
-        if isinstance(self.law, Response):
-            yield self.law.blurred(rng, seed).tobytes()
-            return
-        if isinstance(self.law, Given):
-            yield self.law.draw(rng, self.shape).tobytes()
+        if isinstance(self.law, Response | Given):
+            yield (self.law.blurred(rng, seed) if isinstance(self.law, Response) else self.law.array(self.shape)).tobytes()
             return
         rows, row = self.shape[0], prod(self.shape[1:])
         step = max(1, CHUNK_ELEMENTS // max(1, row))

@@ -5,7 +5,6 @@ ONNX Runtime's QOperator format (QLinearConv and its kin), and the quantizers of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,27 +30,27 @@ def expanded(node: Any, where: str) -> list[Any] | None:
     """The nodes an integer operator stands for; None for every other operator."""
     if node.domain not in ("", "ai.onnx", "com.microsoft"):
         return None
+    make, x = _Parts(node), list(node.input)
     attributes = {k: v for k, v in attributes_of(node, where).items() if k not in _OWN}
-    make = _Parts(node)
-    x = list(node.input)
     if node.op_type == "QLinearConv" and not _channels_last(node):
         bias = [make.dequantized_bias(x[8], x[1], x[4])] if len(x) > 8 and x[8] else []
-        values = [make.dequantized(x[0:3]), make.dequantized(x[3:6], axis=0), *bias]
-        return [*make.nodes, *make.quantized("Conv", values, x[6], x[7], attributes)]
-    if node.op_type in _BINARY:
-        values = [make.dequantized(x[0:3]), make.dequantized(x[3:6])]
-        return [*make.nodes, *make.quantized(_BINARY[node.op_type], values, x[6], x[7] if len(x) > 7 else "", attributes)]
-    if node.op_type in _UNARY and not _channels_last(node):
-        values = [make.dequantized(x[0:3])]
-        return [*make.nodes, *make.quantized(_UNARY[node.op_type], values, x[3], x[4] if len(x) > 4 else "", attributes)]
-    if node.op_type == "QLinearConcat":
-        values = [make.dequantized(x[i:i + 3]) for i in range(2, len(x), 3)]
-        return [*make.nodes, *make.quantized("Concat", values, x[0], x[1], attributes)]
-    if node.op_type == "QGemm" and len(x) > 8 and x[7]:
+        op, values, scale = "Conv", [make.dequantized(x[0:3]), make.dequantized(x[3:6], axis=0), *bias], 6
+    elif node.op_type in _BINARY:
+        op, values, scale = _BINARY[node.op_type], [make.dequantized(x[0:3]), make.dequantized(x[3:6])], 6
+    elif node.op_type in _UNARY and not _channels_last(node):
+        op, values, scale = _UNARY[node.op_type], [make.dequantized(x[0:3])], 3
+    elif node.op_type == "QLinearConcat":
+        op, values, scale = "Concat", [make.dequantized(x[i:i + 3]) for i in range(2, len(x), 3)], 0
+    elif node.op_type == "QGemm" and len(x) > 8 and x[7]:
         bias = [make.dequantized_bias(x[6], x[1], x[4])] if x[6] else []
-        values = [make.dequantized(x[0:3]), make.dequantized(x[3:6], axis=0 if attributes.get("transB") else 1), *bias]
-        return [*make.nodes, *make.quantized("Gemm", values, x[7], x[8], attributes)]
-    return None
+        axis = 0 if attributes.get("transB") else 1
+        op, values, scale = "Gemm", [make.dequantized(x[0:3]), make.dequantized(x[3:6], axis), *bias], 7
+    else:
+        return None
+    computed = f"{make.stem}_real"
+    return [*make.nodes, helper.make_node(op, values, [computed], name=node.name, **attributes),
+            helper.make_node("QuantizeLinear", [computed, *filter(None, x[scale:scale + 2])], [node.output[0]],
+                             name=f"{make.stem}_stored")]
 
 
 def _channels_last(node: Any) -> bool:
@@ -62,7 +61,7 @@ class _Parts:
     """Nodes made on the way, with names derived from the operator's output."""
 
     def __init__(self, node: Any) -> None:
-        self.node, self.nodes, self.stem = node, list[Any](), f"{node.output[0]}_meaning"
+        self.nodes, self.stem = list[Any](), f"{node.output[0]}_meaning"
 
     def _emit(self, op: str, inputs: list[str], **attributes: Any) -> str:
         output = f"{self.stem}_{len(self.nodes)}"
@@ -76,12 +75,6 @@ class _Parts:
     def dequantized_bias(self, value: str, source: str, weights: str) -> str:
         """A bias counts in the product of its input's and its weights' scale."""
         return self._emit("DequantizeLinear", [value, self._emit("Mul", [source, weights])], axis=0)
-
-    def quantized(self, op: str, values: list[str], scale: str, zero: str, attributes: dict[str, Any]) -> Iterator[Any]:
-        computed = f"{self.stem}_real"
-        yield helper.make_node(op, values, [computed], name=self.node.name, **attributes)
-        yield helper.make_node("QuantizeLinear", [computed, scale, *([zero] if zero else [])], [self.node.output[0]],
-                               name=f"{self.stem}_stored")
 
 
 def in_floats(node: Any, where: str) -> list[Any]:

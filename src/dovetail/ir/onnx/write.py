@@ -112,8 +112,7 @@ def read_value(writer: Writer, name: str) -> str:
 
 
 def _node(writer: Writer, node: Node) -> None:
-    tensor = writer.graph.output_tensor(node)
-    scheme = tensor.scheme
+    scheme = writer.graph.tensors[node.output].scheme
     if scheme is None:
         activated(writer, node, node.output, None)
         return

@@ -84,8 +84,6 @@ class Op:
     """Whether inputs may have one value per channel, or one map for all channels."""
     uniform: ClassVar[bool] = False
     """Whether it does the same to every channel by itself."""
-    weightless: ClassVar[bool] = False
-    """Whether it multiplies with no weights, so that a processor takes the time of moving its elements."""
     averages: ClassVar[bool] = False
     """Whether sums are divided by a count (`divisor`)."""
     multiplies: ClassVar[bool] = False
@@ -260,4 +258,3 @@ class Movement(Op):
     moves: ClassVar[bool] = True
     commutes: ClassVar[bool] = True
     picks: ClassVar[bool] = True
-    weightless: ClassVar[bool] = True

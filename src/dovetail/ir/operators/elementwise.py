@@ -20,7 +20,6 @@ class Elementwise(Op):
     """Same shape in and out; divisible along channels and rows."""
 
     uniform: ClassVar[bool] = True
-    weightless: ClassVar[bool] = True
     apart: ClassVar[tuple[Axis, ...]] = (Axis.GROUPS, Axis.ROWS)
     clamp: Clamp | None = None
 
@@ -99,7 +98,6 @@ class Concat(Op):
     """Tensors side by side along `axis` (1 is channels)."""
 
     joins: ClassVar[bool] = True
-    weightless: ClassVar[bool] = True
     picks: ClassVar[bool] = True
     axis: int = 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from dovetail.errors import ModelError
 from dovetail.ir.operators.base import Axis, Clamp, Op, OperatorShare, Product
@@ -70,7 +69,6 @@ class Reduce(Op):
     Never in an imported model: a plan introduces it. Constant: bias (channels).
     """
 
-    weightless: ClassVar[bool] = True
     clamp: Clamp | None = None
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:

@@ -59,9 +59,6 @@ class Select(Movement):
             return "ChannelSlice"
         return "ChannelShuffle" if self.groups is not None else "Select"
 
-    def is_identity(self, channels: int) -> bool:
-        return self.indices == tuple(range(channels))
-
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:
         (shape,) = inputs
         if len(shape) not in (2, 4):
@@ -181,8 +178,8 @@ def recognise(shape: Shape, steps: Sequence[Step]) -> Op | None:
     """
     first = steps[0]
     if len(steps) == 1 and isinstance(first, Taken) and first.axis == 1 == first.indices.ndim and len(shape) in (2, 4):
-        chosen = Select(tuple(int(i) for i in first.indices))
-        return Reshape(shape) if chosen.is_identity(shape[1]) else chosen
+        chosen = tuple(int(i) for i in first.indices)
+        return Reshape(shape) if chosen == tuple(range(shape[1])) else Select(chosen)
     if prod(shape) > LARGEST_TRACED:
         return None
     before = np.arange(prod(shape), dtype=np.int32).reshape(shape)

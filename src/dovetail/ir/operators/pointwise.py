@@ -24,7 +24,6 @@ TABLE_ENTRIES = 256
 class Pointwise(Op):
     """One tensor in, one of its shape out, element by element; constants, where there are any, have a row per channel."""
 
-    weightless: ClassVar[bool] = True
     apart: ClassVar[tuple[Axis, ...]] = (Axis.GROUPS, Axis.ROWS)
 
     def infer(self, inputs: tuple[Shape, ...]) -> Shape:

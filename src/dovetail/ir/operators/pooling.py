@@ -20,7 +20,6 @@ class WindowPool(Op):
     """A channel-wise sliding window."""
 
     uniform: ClassVar[bool] = True
-    weightless: ClassVar[bool] = True
 
     window: Window = field()
 
@@ -88,7 +87,6 @@ class GlobalAvgPool(Op):
     """Mean of each channel over the whole map."""
 
     uniform: ClassVar[bool] = True
-    weightless: ClassVar[bool] = True
     averages: ClassVar[bool] = True
     apart: ClassVar[tuple[Axis, ...]] = (Axis.GROUPS,)
 
