@@ -292,7 +292,7 @@ def write_report(build: Build) -> Path:
     parts = {s.name: build.part(s) for s in build.program.segments}
     marks = (verification or {}).get("high_water", {})
     designs = [describe_design(part.design, device=s.device, segment=s.name,
-                               clock_hz=build.platform.device(s.device).clock_hz, high_water=marks.get(s.name))
+                               clock_hz=build.platform.device(s.device).clock_hz, high_water=marks.get(s.name, {}))
                for s in build.program.segments if isinstance(part := parts[s.name], fpga_part.FpgaPart)]
     extras: dict[str, object] = {
         "quantization": {"calibration": f"{build.manifest['quantization']['calibration']}, "

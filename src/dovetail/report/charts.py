@@ -28,7 +28,7 @@ def resources(report: Report) -> Markup:
     if not tables:
         tables = [element("p", "No device of this plan has a limited resource.")]
     missing = None
-    if not report.get("synthesis") and any(d["kind"] == "fpga" for d in report["platform"]["devices"]):
+    if not report["synthesis"] and any(d["kind"] == "fpga" for d in report["platform"]["devices"]):
         missing = not_run("Synthesized counts are missing; the bars show the plan's estimate only.", synth_command(report))
     return section("resources", "Resources against budget", tables, missing, _foreign(report))
 
@@ -37,28 +37,23 @@ def _counted(report: Report) -> dict[tuple[str, str], float]:
     """Synthesized counts by device and resource, segments added up; counts for another family are no comparison."""
     families = {d["name"]: d["family"] for d in report["platform"]["devices"]}
     found: dict[tuple[str, str], float] = {}
-    for result in report.get("synthesis") or []:
-        device = _device_of(report, result)
-        if result.get("family") in (None, families.get(device)):
-            for name, value in (result.get("resources") or {}).items():
+    for result in report["synthesis"] or ():
+        device = result["device"]
+        if result["family"] == families.get(device):
+            for name, value in result["resources"].items():
                 found[device, name] = found.get((device, name), 0) + value
     return found
 
 
-def _device_of(report: Report, result: dict[str, Any]) -> str:
-    """The device a synthesis belongs to: the one it names, else the board's first FPGA."""
-    return str(result.get("device") or next((d["name"] for d in report["platform"]["devices"] if d["kind"] == "fpga"), ""))
-
-
 def _foreign(report: Report) -> Markup | None:
     families = {d["name"]: d["family"] for d in report["platform"]["devices"]}
-    other = [r for r in report.get("synthesis") or [] if r.get("family") not in (None, families.get(_device_of(report, r)))]
+    other = {r["family"] for r in report["synthesis"] or () if r["family"] != families.get(r["device"])}
     if not other:
         return None
     return element(
         "p",
         "Synthesized for another family than the board's (",
-        ", ".join(sorted({r["family"] for r in other})),
+        ", ".join(sorted(other)),
         "), so those counts stand under FPGA designs and are not drawn against this budget.",
         class_="muted",
     )
@@ -106,7 +101,7 @@ def baselines(report: Report) -> Markup:
     lines: list[tuple[str, float | None, str]] = [
         (BASELINES.get(k, k), found.get(k), k if k in ("cpu", "gpu", "fpga") else "link") for k in names if k in found
     ]
-    pinned = plan.get("pinned") or 0
+    pinned = plan["pinned"]
     lines = [(f"{name}, pinned nodes kept" if pinned and look == "link" else name, v, look) for name, v, look in lines]
     lines += [("This plan", ours, "plan"), ("Proven lower bound", plan["lower_bound"], "bound")]
     longest = max((v for _, v, _ in lines if v), default=None)

@@ -1,6 +1,6 @@
 """Everything a report says, as one plain dictionary: values in SI units, nothing formatted yet.
 
-`EXTRAS` names what the pipeline may add. Any of it may be missing or None; the report then says so.
+`EXTRAS` names what the pipeline adds.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ from dovetail.schedule.timeline import Timeline
 SCHEMA = "dovetail-report/1"
 
 EXTRAS: Mapping[str, str] = {
-    "quantization": "{accuracy: {label: fraction}, images: int, calibration: str, notes: [str]}",
+    "quantization": "{calibration: str}",
     "segments": "[{name, device, backend: onnxruntime|verilator|emulated, nodes: [str], note}]",
     "designs": "[what `describe_design` returns]",
     "circuits": "[{system, circuits: [str], slots: [str]}]: between boards; slots where they are switches, the first line of all",
     "synthesis": "[{device, segment, family, tool, resources: {name: count}, fmax_hz, wall_s, notes: [str]}]",
     "power": "[{segment, toggles_per_clock, activity, planned_activity, energy_low_j, energy_high_j, planned_energy_j, source}]",
-    "verification": "{equal, frames, tensors_compared, first_mismatch: str | mapping | None, wall_s, clocks}",
-    "provenance": "{model_file, model_sha256, build_dir, versions: {tool: version}, warnings: [str], commands: [str]}",
+    "verification": "{equal, frames, tensors_compared, first_mismatch: str | None, clocks}",
+    "provenance": "{model_file, model_sha256, versions: {tool: version}, warnings: [str], commands: [str]}",
 }
-"""What `extras` may hold, each optional down to the single key."""
-
-LISTS = ("segments", "designs", "circuits", "synthesis", "power")
+"""What `extras` holds; synthesis, power and verification are None as long as they were not run, and the report says so."""
+PLAN_FIELDS = ("goal", "mode", "solver", "status", "objective", "lower_bound", "gap", "proven", "given_up", "beyond", "latency_s",
+               "energy_j", "interval_s", "busy_s", "makespan_s", "resources", "baselines", "pinned", "notes")
+"""What the report holds of a plan beside its nodes."""
 
 
 def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, extras: Mapping[str, object]) -> dict[str, Any]:
     """Assemble the report; what is not finite becomes None, because JSON has no word for it."""
-    unknown = sorted(set(extras) - set(EXTRAS))
-    if unknown:
-        raise BuildError(f"report: extras hold {', '.join(unknown)}; known are {', '.join(EXTRAS)}")
+    assert extras.keys() == EXTRAS.keys()
     costs = {cost.node: cost for cost in plan.nodes}
     report = {
         "schema": SCHEMA,
@@ -56,36 +55,29 @@ def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, ex
             "devices": [_device(d) for d in platform.devices],
             "links": [_link(link) for link in platform.links],
         },
-        "plan": _plan(plan),
+        "plan": {name: getattr(plan, name) for name in PLAN_FIELDS},
         "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name)) for node in graph.nodes],
         "timeline": {"makespan_s": timeline.makespan_s, "tasks": timeline.tasks, "buffers": timeline.buffers},
-        **{key: _listed(key, extras.get(key)) for key in EXTRAS},
+        **{key: extras[key] for key in EXTRAS},
     }
     result: dict[str, Any] = plain(report, "report")
     return result
 
 
 def describe_design(
-    design: Design,
-    *,
-    device: str,
-    segment: str | None = None,
-    clock_hz: float | None = None,
-    high_water: Mapping[str, int] | None = None,
+    design: Design, device: str, segment: str, clock_hz: float | None, high_water: Mapping[str, int]
 ) -> dict[str, object]:
     """One entry of extras["designs"]; `high_water` maps a FIFO's name to the most beats seen in it during simulation."""
-    marks = high_water or {}
     return {
         "device": device,
-        "segment": segment or design.top,
+        "segment": segment,
         "top": design.top,
         "clock_hz": clock_hz,
         "adders": design.adders,
         "latency_cycles": design.latency_cycles,
         "interval_cycles": design.interval_cycles,
-        "fifos": [
-            {"name": f.name, "width_bits": f.width_bits, "depth": f.depth, "high_water": marks.get(f.name)} for f in design.fifos
-        ],
+        "fifos": [{"name": f.name, "width_bits": f.width_bits, "depth": f.depth, "high_water": high_water.get(f.name)}
+                  for f in design.fifos],
         "files": [{"name": name, "lines": body.count("\n") + (not body.endswith("\n"))} for name, body in design.files.items()],
         "notes": list(design.notes),
     }
@@ -112,11 +104,6 @@ def plain(value: object, where: str) -> Any:
     raise BuildError(f"{where}: a {type(value).__name__} cannot stand in a report; give text, numbers, lists or mappings")
 
 
-def _listed(key: str, value: object) -> object:
-    """A single mapping where a list belongs is a list of one."""
-    return [value] if key in LISTS and isinstance(value, Mapping) else value
-
-
 def _model(graph: Graph, plan: Plan) -> dict[str, object]:
     return {
         "name": plan.model or graph.name,
@@ -129,30 +116,6 @@ def _model(graph: Graph, plan: Plan) -> dict[str, object]:
             {"name": t.name, "shape": t.shape, "scheme": None if t.scheme is None else str(t.scheme)}
             for t in graph.tensors.values()
         ],
-    }
-
-
-def _plan(plan: Plan) -> dict[str, object]:
-    return {
-        "goal": plan.goal,
-        "mode": plan.mode,
-        "solver": plan.solver,
-        "status": plan.status,
-        "objective": plan.objective,
-        "lower_bound": plan.lower_bound,
-        "gap": plan.gap,
-        "proven": plan.proven,
-        "given_up": plan.given_up,
-        "beyond": plan.beyond,
-        "latency_s": plan.latency_s,
-        "energy_j": plan.energy_j,
-        "interval_s": plan.interval_s,
-        "busy_s": plan.busy_s,
-        "makespan_s": plan.makespan_s,
-        "resources": plan.resources,
-        "baselines": plan.baselines,
-        "pinned": plan.pinned,
-        "notes": plan.notes,
     }
 
 

@@ -7,7 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.markup import Markup, element, not_run, section
+from dovetail.report.markup import Markup, element, section
 from dovetail.report.palette import Report, looks
 from dovetail.report.tracks import resource_order, tracks
 
@@ -18,10 +18,6 @@ BAND, AXIS = 30, 26
 def timeline(report: Report) -> Markup:
     """Section: who works when."""
     tasks = report["timeline"]["tasks"]
-    if not tasks:
-        return section(
-            "timeline", "Timeline of one frame", not_run("There is no schedule, because no plan was found or none was asked for.")
-        )
     trace = element(
         "p",
         "The same schedule is in ",

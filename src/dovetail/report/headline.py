@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.commands import synth_command, verify_command
+from dovetail.report.commands import VERIFY, synth_command
 from dovetail.report.markup import Markup, element, join
 from dovetail.report.palette import Report
 from dovetail.words import counted, plural
@@ -14,14 +14,15 @@ from dovetail.words import counted, plural
 BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energy"), "edp": ("better", "worse"),
           "throughput": ("more frames", "fewer frames")}
 """How a ratio of objectives reads for each goal."""
+LEAST_GAP = 1e-6
+"""A gap below is the solver's arithmetic, and none."""
 RUNS_IN = {"onnxruntime": "ONNX Runtime", "verilator": "Verilator (cycle-accurate RTL)", "emulated": "bit-exact emulation"}
 
 
 def headline(report: Report) -> Markup:
     """The page's header: names, verdict, cards."""
-    plan, checked = report["plan"], report.get("verification") or {}
-    wrong = bool(checked) and not checked.get("equal")
-    tone = "bad" if wrong or plan["status"] == "infeasible" else "good" if checked else "open"
+    checked = report["verification"]
+    tone = "open" if checked is None else "good" if checked["equal"] else "bad"
     return element(
         "header",
         element("p", "Dovetail build report", class_="kicker"),
@@ -49,32 +50,20 @@ def best_single(report: Report) -> tuple[str, float] | None:
 
 def verdict(report: Report) -> str:
     """One sentence: cost per frame, against the best single device, how far from optimal, whether bit-exact."""
-    plan = report["plan"]
-    if plan["status"] == "infeasible" or plan["objective"] is None:
-        why = " ".join(plan["notes"])
-        return f"No plan for this model meets the limits on this board. {why}".strip()
+    plan, checked = report["plan"], report["verification"]
     goal, devices = plan["goal"], used_devices(report)
     every = "a frame every " if goal == "throughput" else ""
     per = "" if goal == "throughput" else " per frame"
     parts = [f"Predicted {every}{units.objective(plan['objective'], goal)}{per} on {' + '.join(devices)}{_compared(report)}"]
     parts.append(units.proof(plan["proven"], f"proven within {units.percent(plan['gap'])} of optimal", plan["given_up"],
-                             plan.get("pinned") or 0, len(report["nodes"]), plan.get("beyond") or 0.0))
-    checked = report.get("verification")
-    if not checked:
+                             plan["pinned"], len(report["nodes"]), plan["beyond"]))
+    if checked is None:
         parts.append("not yet verified")
-    elif checked.get("equal"):
-        parts.append(f"bit-exact over {units.counted(checked.get('frames'), 'frame')}")
+    elif checked["equal"]:
+        parts.append(f"bit-exact over {units.counted(checked['frames'], 'frame')}")
     else:
-        parts.append(f"NOT bit-exact: {mismatch(checked.get('first_mismatch'))}")
+        parts.append(f"NOT bit-exact: {checked['first_mismatch']}")
     return "; ".join(parts) + "."
-
-
-def mismatch(found: object) -> str:
-    """The first difference in words, whether it came as text or as parts."""
-    if isinstance(found, Mapping):
-        where = f"{found.get('tensor', 'a tensor')}{found.get('index', '')}"
-        return f"{where} should be {found.get('expected', '?')} and is {found.get('found', '?')}"
-    return str(found) if found else "the difference was not recorded"
 
 
 def _compared(report: Report) -> str:
@@ -85,20 +74,17 @@ def _compared(report: Report) -> str:
     ratio = value / plan["objective"]
     better, worse = BETTER[plan["goal"]]
     shown = units.objective(value, plan["goal"])
-    name += " without pins" if plan.get("pinned") else ""
+    name += " without pins" if plan["pinned"] else ""
     if abs(ratio - 1) < 0.005:
         return f", as good as the best single device ({name}, {shown})"
     words = f"{units.significant(ratio)}× {better}" if ratio > 1 else f"{units.significant(1 / ratio)}× {worse}"
     return f", {words} than the best single device ({name}, {shown})"
 
 
-def _executed(report: Report) -> Markup | None:
+def _executed(report: Report) -> Markup:
     """Who stood in for which device, so that nobody takes an emulation for hardware."""
-    segments = report.get("segments")
-    if not segments:
-        return None
-    ran = dict.fromkeys((s.get("device", "?"), RUNS_IN.get(s.get("backend"), s.get("backend") or "unknown")) for s in segments)
-    said = "Executed here: " if report.get("verification") else "Nothing has been executed yet. Here verification runs "
+    ran = dict.fromkeys((s["device"], RUNS_IN.get(s["backend"], s["backend"])) for s in report["segments"])
+    said = "Executed here: " if report["verification"] else "Nothing has been executed yet. Here verification runs "
     return element(
         "p",
         said,
@@ -110,11 +96,10 @@ def _executed(report: Report) -> Markup | None:
 
 def _status(report: Report) -> str:
     plan = report["plan"]
-    if plan.get("pinned") == len(report["nodes"]):
+    if plan["pinned"] == len(report["nodes"]):
         return "every node pinned"
-    beyond = plan.get("beyond") or 0.0
-    if plan["proven"] and beyond:
-        return f"optimal over all candidate cuts, then {units.percent(beyond)} better by cuts between them"
+    if plan["proven"] and plan["beyond"]:
+        return f"optimal over all candidate cuts, then {units.percent(plan['beyond'])} better by cuts between them"
     return "optimal" if plan["proven"] else str(plan["status"])
 
 
@@ -127,10 +112,10 @@ def cards(report: Report) -> Markup:
         frames += f"; scheduled in {units.seconds(plan['makespan_s'])}"
     single = best_single(report)
     best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}",
-                 f"{single[0]} alone{', without pins' if plan.get('pinned') else ''}") if single else None
+                 f"{single[0]} alone{', without pins' if plan['pinned'] else ''}") if single else None
     gap = _card(
         "Gap to the bound",
-        _gap(plan),
+        units.percent(plan["gap"] if plan["gap"] >= LEAST_GAP else 0.0),
         ("" if not plan["given_up"] else f"before {units.percent(plan['given_up'])} was given up for area; ")
         + f"{_status(report)}, solver {plan['solver']}, {plan['mode']} mode",
     )
@@ -142,7 +127,6 @@ def cards(report: Report) -> Markup:
             best,
             gap,
             _bits(report),
-            _accuracy(report.get("quantization")),
             _area(report),
             _card(
                 "Network",
@@ -156,47 +140,31 @@ def cards(report: Report) -> Markup:
 
 def _pipelined(plan: Mapping[str, Any]) -> Markup | None:
     """How many frames follow each other, and what sets their pace."""
-    busy = list((plan.get("busy_s") or {}).items())[:2]
-    if not plan.get("interval_s") or not busy:
+    busy = list(plan["busy_s"].items())[:2]
+    if not plan["interval_s"] or not busy:
         return None
     note = "; ".join(f"{name} busy {units.seconds(seconds)} per frame" for name, seconds in busy)
     return _card("Pipelined", f"{units.rate(plan['interval_s'])}", f"{note}; frames overlap, buffered between devices")
 
 
-def _gap(plan: Mapping[str, Any]) -> str:
-    """A gap below a millionth is the solver's arithmetic, not a gap."""
-    if plan["objective"] is None:
-        return units.ABSENT
-    return units.percent(plan["gap"] if plan["gap"] >= 1e-6 else 0.0)
-
-
-def _card(name: str, value: str, note: str = "", tone: str | None = None) -> Markup:
+def _card(name: str, value: str, note: str, tone: str | None = None) -> Markup:
     return element(
         "div", element("dt", name), element("dd", value, class_="value"), element("dd", note, class_="note"), class_=tone
     )
 
 
 def _bits(report: Report) -> Markup:
-    checked = report.get("verification")
-    if not checked:
-        return _card("Verification", "not run", verify_command(report))
-    if not checked.get("equal"):
-        return _card("Verification", "✗ differs", mismatch(checked.get("first_mismatch")), "bad")
+    checked = report["verification"]
+    if checked is None:
+        return _card("Verification", "not run", VERIFY)
+    if not checked["equal"]:
+        return _card("Verification", "✗ differs", str(checked["first_mismatch"]), "bad")
     return _card(
         "Verification",
         "✓ bit-exact",
-        f"{units.counted(checked.get('frames'), 'frame')}, {units.counted(checked.get('tensors_compared'), 'tensor')} compared",
+        f"{units.counted(checked['frames'], 'frame')}, {units.counted(checked['tensors_compared'], 'tensor')} compared",
         "good",
     )
-
-
-def _accuracy(quantization: Mapping[str, Any] | None) -> Markup | None:
-    accuracy = (quantization or {}).get("accuracy") or {}
-    if not accuracy:
-        return None
-    last = list(accuracy)[-1]
-    others = ", ".join(f"{k} {units.accuracy(v)}" for k, v in accuracy.items() if k != last)
-    return _card("Accuracy", units.accuracy(accuracy[last]), f"{last}; {others}" if others else last)
 
 
 def _area(report: Report) -> Markup | None:
@@ -210,7 +178,7 @@ def _area(report: Report) -> Markup | None:
     if not filled:
         return None
     fraction, device, name = max(filled)
-    done = "synthesized below" if report.get("synthesis") else f"estimate; {synth_command(report)} counts it"
+    done = "synthesized below" if report["synthesis"] else f"estimate; {synth_command(report)} counts it"
     return _card(
         f"Tightest resource, {device}", f"{units.percent(fraction)}", f"of {name}; {done}", "bad" if fraction > 1 else None
     )

@@ -80,11 +80,8 @@ def _totals(report: Report) -> list[Markup]:
     """The layers' sum, what the plan adds to it, and the whole."""
     sums = [sum(n[key] for n in report["nodes"] if n.get(key) is not None) for key in ("latency_s", "energy_j")]
     whole = [report["plan"][key] for key in ("latency_s", "energy_j")]
-    rest = [None if w is None else w - s for w, s in zip(whole, sums, strict=True)]
-    lines: list[tuple[str, list[float | None]]] = [("All layers", list(sums))]
-    if rest[0] is not None and whole[0] and rest[0] > 1e-3 * whole[0]:
-        lines.append(("Results to the host", rest))
-    lines.append(("Whole plan", whole))
+    rest = [w - s for w, s in zip(whole, sums, strict=True)]
+    lines = [("All layers", sums), *([("Results to the host", rest)] if rest[0] > 1e-3 * whole[0] else []), ("Whole plan", whole)]
     return [
         element(
             "tr",

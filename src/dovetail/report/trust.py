@@ -7,96 +7,58 @@ from typing import Any
 
 from dovetail.platform.device import ASSUMED
 from dovetail.report import units
-from dovetail.report.commands import compile_command, synth_command, verify_command
-from dovetail.report.headline import RUNS_IN, mismatch
+from dovetail.report.commands import VERIFY
+from dovetail.report.headline import RUNS_IN
 from dovetail.report.markup import Markup, element, join, not_run, section, table
 from dovetail.report.model_chart import model_charts
 from dovetail.report.palette import Report
 from dovetail.runtime.clocks import clocks_sentence
 from dovetail.words import counted, plural
 
+MOST_LISTED = 6
+"""Layers of a program that are named at once; more are folded away."""
+
 
 def verification(report: Report) -> Markup:
     """Section: what was compared with the reference, by whom, and the numbers' formats."""
     return section(
-        "verification", "Verification and numerics", _compared(report), _clocks(report), _segments(report), _accuracy(report),
-        _schemes(report)
+        "verification", "Verification and numerics", _compared(report), _clocks(report), _segments(report),
+        element("p", element("strong", "Calibration: "), report["quantization"]["calibration"]), _schemes(report)
     )
 
 
 def _compared(report: Report) -> Markup:
-    checked = report.get("verification")
-    if not checked:
-        return not_run("Nothing has been compared with the integer reference yet.", verify_command(report))
-    equal = checked.get("equal")
-    result = (
-        "Every compared value equals the integer reference"
-        if equal
-        else f"Differs from the integer reference: {mismatch(checked.get('first_mismatch'))}"
-    )
-    tensors = units.counted(checked.get("tensors_compared"), "tensor")
-    amount = f"{units.counted(checked.get('frames'), 'frame')}, {tensors} compared"
-    took = f" in {units.seconds(checked['wall_s'])}" if checked.get("wall_s") is not None else ""
+    checked = report["verification"]
+    if checked is None:
+        return not_run("Nothing has been compared with the integer reference yet.", VERIFY)
+    equal = checked["equal"]
+    result = "Every compared value equals the integer reference" if equal \
+        else f"Differs from the integer reference: {checked['first_mismatch']}"
+    amount = f"{units.counted(checked['frames'], 'frame')}, {units.counted(checked['tensors_compared'], 'tensor')} compared"
     return element(
         "p",
         element("strong", "✓ Bit-exact. " if equal else "✗ Mismatch. "),
-        f"{result}: {amount}{took}.",
+        f"{result}: {amount}.",
         class_=f"verdict {'good' if equal else 'bad'}",
     )
 
 
 def _clocks(report: Report) -> Markup:
     """Whether the hardware takes the clocks that the plan states."""
-    found = (report.get("verification") or {}).get("clocks") or {}
+    found = report["verification"]["clocks"] if report["verification"] else {}
     return join(element("p", element("strong", "✓ Clocks. " if own["within"] else "✗ Clocks. "), f"{clocks_sentence(name, own)}.",
                         class_=f"verdict {'good' if own['within'] else 'bad'}") for name, own in found.items())
 
 
 def _segments(report: Report) -> Markup:
-    segments = report.get("segments")
-    if not segments:
-        return not_run("The plan has not been cut into device programs.", compile_command(report))
     rows = []
-    for s in segments:
-        nodes = s.get("nodes") or []
-        listed = (
-            element("details", element("summary", counted(len(nodes), "layer")), ", ".join(map(str, nodes)))
-            if len(nodes) > 6
-            else ", ".join(map(str, nodes))
-        )
-        rows.append(
-            (
-                s.get("name") or units.ABSENT,
-                s.get("device") or units.ABSENT,
-                RUNS_IN.get(str(s.get("backend")), s.get("backend") or units.ABSENT),
-                listed,
-                s.get("note") or "",
-            )
-        )
-    caption, column = ("Device programs and what executed them here", "Executed in") if report.get("verification") else \
+    for s in report["segments"]:
+        nodes, count = ", ".join(s["nodes"]), len(s["nodes"])
+        listed = element("details", element("summary", counted(count, "layer")), nodes) if count > MOST_LISTED else nodes
+        rows.append((s["name"], s["device"], RUNS_IN.get(s["backend"], s["backend"]), listed, s["note"]))
+    caption, column = ("Device programs and what executed them here", "Executed in") if report["verification"] else \
         ("Device programs and what executes them here, once they are verified or run", "Executes in")
     return table(caption, ("Program", "Device", column, "Layers", "Note"), rows)
-
-
-def _accuracy(report: Report) -> list[Markup]:
-    quantization = report.get("quantization")
-    if not quantization:
-        return [not_run("No accuracy or calibration was recorded for this build.", compile_command(report))]
-    found: list[Markup] = []
-    if accuracy := quantization.get("accuracy"):
-        images = quantization.get("images")
-        found.append(
-            table(
-                "Accuracy" + (f" on {units.counted(images, 'labelled image')}" if images else ""),
-                ("Arithmetic", "Accuracy"),
-                [(k, units.accuracy(v)) for k, v in accuracy.items()],
-                numeric=(1,),
-                class_="narrow",
-            )
-        )
-    if quantization.get("calibration"):
-        found.append(element("p", element("strong", "Calibration: "), _words(quantization["calibration"])))
-    return found + [element("p", note) for note in _lines(quantization.get("notes"))]
 
 
 def _schemes(report: Report) -> Markup:
@@ -113,24 +75,23 @@ def _schemes(report: Report) -> Markup:
 
 def provenance(report: Report) -> Markup:
     """Section: sources, assumptions, warnings, versions, commands."""
-    known = report.get("provenance") or {}
-    warnings = _lines(known.get("warnings"))
+    warnings = report["provenance"]["warnings"]
     return section(
         "provenance",
         "Where the numbers come from",
         element("h3", "Warnings"),
         element("ul", [element("li", w) for w in warnings], class_="warnings")
         if warnings
-        else element("p", "None." if report.get("provenance") else "Not recorded."),
+        else element("p", "None."),
         element("h3", "Assumed numbers"),
         _assumed(report),
         _measured(report),
         element("h3", "Sources"),
         _sources(report),
         element("h3", "Made from"),
-        _made_from(report, known),
+        _made_from(report),
         element("h3", "Reproduce"),
-        _commands(report, known),
+        element("pre", element("code", "\n".join(report["provenance"]["commands"]))),
     )
 
 
@@ -187,8 +148,6 @@ def _sources(report: Report) -> Markup:
     for source in dict.fromkeys(n["source"] for n in report["nodes"] if n.get("source")):
         layers = [n["name"] for n in report["nodes"] if n.get("source") == source]
         used.setdefault(source, {})[f"{plural(len(layers), 'layer')} {', '.join(layers)}"] = None
-    if not used:
-        return element("p", "No source is recorded.")
     return table(
         "Every source and what rests on it",
         ("Source", "Used for"),
@@ -197,26 +156,8 @@ def _sources(report: Report) -> Markup:
     )
 
 
-def _made_from(report: Report, known: Mapping[str, Any]) -> Markup:
-    digest = known.get("model_sha256")
-    rows: list[tuple[str, object]] = [
-        ("Model file", known.get("model_file") or "not recorded"),
-        ("SHA-256", element("code", digest) if digest else "not recorded"),
-        ("Board", f"{report['platform']['name']}: {report['platform']['description']}"),
-    ]
-    rows += [(str(tool), version) for tool, version in (known.get("versions") or {}).items()]
+def _made_from(report: Report) -> Markup:
+    known, board = report["provenance"], report["platform"]
+    rows = [("Model file", known["model_file"]), ("SHA-256", element("code", known["model_sha256"])),
+            ("Board", f"{board['name']}: {board['description']}"), *known["versions"].items()]
     return table("Inputs and tool versions", ("What", "Which"), rows, class_="prose")
-
-
-def _commands(report: Report, known: Mapping[str, Any]) -> Markup:
-    given = _lines(known.get("commands")) or [compile_command(report), verify_command(report), synth_command(report)]
-    return element("pre", element("code", "\n".join(given)))
-
-
-def _lines(value: object) -> list[str]:
-    """Notes given as one text or as a list of them."""
-    return [str(v) for v in value] if isinstance(value, list | tuple) else [str(value)] if value else []
-
-
-def _words(value: object) -> str:
-    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
