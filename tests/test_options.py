@@ -28,7 +28,7 @@ def functions() -> dict[tuple[str, str], ast.FunctionDef]:
 
 def reads(module: str, name: str, known: dict[tuple[str, str], ast.FunctionDef], seen: set[str]) -> set[str]:
     """Attributes of `options` that a function reads, itself or through functions it hands `options` to."""
-    homes = (module, "options", "requested", "opened")
+    homes = (module, "options", "requested")
     home, node = next(((home, known[home, own]) for home in homes for own in (name, name.removesuffix("_of"))
                        if (home, own) in known), (module, None))
     if node is None or node.name in seen:

@@ -1,4 +1,4 @@
-"""Commands on device models: measure a device, and how good the models are."""
+"""Commands on device models: measure a device, how good the models are, and the area of many layers counted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dovetail.cli.options import Commands, add_json
 
 
 def add_commands(commands: Commands) -> None:
-    """`calibrate`, `validate-models`."""
+    """`calibrate`, `validate-models`, `campaign`."""
     calibrate = commands.add("calibrate", "measure this machine's CPU or GPU, or fit a table, into a board",
                              "dovetail calibrate --device cpu -o my-board.toml && dovetail plan model.onnx -p ./my-board.toml")
     calibrate.add_argument("--device", choices=["cpu", "gpu"], help="what to measure, or what a table was measured on")
@@ -27,3 +27,19 @@ def add_commands(commands: Commands) -> None:
     validate.add_argument("--refit", action="store_true",
                           help="cross-validate the rows among themselves, in seconds, in place of scoring the shipped models")
     add_json(validate)
+
+    area = commands.add("campaign",
+                        "synthesize many single layers, and judge the area model by those it was not fitted to",
+                        "dovetail campaign area --family ecp5 --family ultrascale --json area.json")
+    area.add_argument("what", choices=("area",), help="what is counted: the FPGA area of layers")
+    area.add_argument("--family", action="append", default=[], metavar="NAME",
+                      help="ecp5, ultrascale (xcu), ultrascale+ (xcup), cyclonev, cyclone10gx; repeatable (default: first two)")
+    area.add_argument("--layers", type=int, default=64, metavar="N", help="how many layers (default: %(default)s)")
+    area.add_argument("--store", type=Path, metavar="DIR",
+                      help="folder of results; a second run counts again only what changed (default: in the cache)")
+    area.add_argument("--jobs", type=int, default=1, metavar="N",
+                      help="processes, each with a synthesizer of its own (default: %(default)s)")
+    area.add_argument("--fit", action="store_true", help="fit the coefficients anew, and judge those in place of the shipped ones")
+    area.add_argument("-o", "--output", type=Path, metavar="DIR",
+                      help="with --fit: write the models (dhm-FAMILY.toml) to this folder")
+    add_json(area)

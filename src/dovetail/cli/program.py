@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from dovetail import __version__, console
-from dovetail.cli import builds, campaigns, devices, models, plans, reproduce, training
+from dovetail.cli import builds, devices, models, plans, reproduce, training
 from dovetail.cli.options import Commands
 from dovetail.errors import DovetailError, Interrupted
 from dovetail.files import check_file
@@ -30,7 +30,7 @@ ACTIONS = {
     "inspect": "models", "zoo": "zoo", "quantize": "models", "evaluate": "builds", "platforms": "boards", "plan": "plans",
     "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds", "run": "builds", "synth": "builds",
     "export": "builds", "selftest": "builds", "power": "builds", "report": "builds", "calibrate": "calibration",
-    "validate-models": "validation", "campaign": "campaigns", "reproduce": "reproduce", "train": "training",
+    "validate-models": "campaigns", "campaign": "campaigns", "reproduce": "reproduce", "train": "training",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
@@ -96,6 +96,6 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"dovetail {__version__}")
     commands = Commands(top.add_subparsers(title="commands", required=True, metavar="COMMAND"))
-    for group in (models, plans, builds, devices, campaigns, reproduce, training):
+    for group in (models, plans, builds, devices, reproduce, training):
         group.add_commands(commands)
     return top

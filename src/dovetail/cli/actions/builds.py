@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from dovetail import pipeline, terminal
-from dovetail.cli.actions.opened import open_build
-from dovetail.cli.actions.requested import board_and_planning
+from dovetail.cli.actions.requested import board_and_planning, open_build
 from dovetail.cli.options import refuse_unused, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import RangeWarning, UnverifiedError, UsageError

@@ -1,10 +1,11 @@
-"""What `dovetail campaign` does."""
+"""What commands that judge models do: by measured rows, by layers that are counted."""
 
 from __future__ import annotations
 
 import argparse
 
-from dovetail.cli.output import emit, keeping, progress_bar
+from dovetail.cli.output import emit, keeping, progress_bar, warn
+from dovetail.cost.validation import validate, validation_json, validation_table
 from dovetail.errors import UsageError
 from dovetail.files import replace_text
 from dovetail.measure.area_campaign import AreaResults, default_store, family_of, run_campaign
@@ -28,4 +29,14 @@ def campaign_command(options: argparse.Namespace) -> int:
         replace_text(options.output / f"dhm-{family}.toml", fitted_text(found[family], fits[family]))
     emit(options.json, {"area_model": {family: judgement_json(one) for family, one in found.items()}, "fitted": fits},
          lambda: judgement_table(list(found.values())))
+    return 0
+
+
+def validate_models_command(options: argparse.Namespace) -> int:
+    """Run `dovetail validate-models`."""
+    with progress_bar() as progress:
+        found = validate(options.data, (lambda stage: progress(stage, 0, 1)) if options.refit else None)
+    if options.json is not None:
+        warn(found.notes)
+    emit(options.json, validation_json(found), lambda: validation_table(found))
     return 0

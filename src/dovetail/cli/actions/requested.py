@@ -1,4 +1,4 @@
-"""What arguments ask for, as values: a board, a plan's options."""
+"""What arguments ask for, as values: a board, a plan's options, a build."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 from math import inf
 
 from dovetail.cli.options import BOARD, THRIFT, above_zero
+from dovetail.cli.output import progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.partition.plan import Goal, Mode, Split, whole_on
 from dovetail.planning import Options
 from dovetail.platform.device import ModelSet, Platform
 from dovetail.platform.load import load_platform, platform_of_devices
 from dovetail.platform.topology import joined_as
-from dovetail.runtime.build import read_json
+from dovetail.runtime.build import Build, load_build, read_json
+from dovetail.runtime.trust import what_runs
 
 PAPER_SOLVER = "gp-paper"
 
@@ -93,3 +95,12 @@ def board_and_planning(options: argparse.Namespace) -> tuple[Platform, Options]:
     if given := [name for name, value in decided.items() if value is not None and value != []]:
         raise UsageError(f"--plan {options.plan}: it holds the board and the place of every node; leave out {', '.join(given)}")
     return planning(options).like(read_json(options.plan, f"write one with `dovetail plan MODEL -o {options.plan}`"))
+
+
+def open_build(options: argparse.Namespace) -> Build:
+    """The build that a command names; what trust lets run is said first."""
+    with progress_bar() as progress:
+        build = load_build(options.build, options.trust, lambda stage, done, total: progress(f"check: {stage}", done, total))
+    if options.trust:
+        warn(what_runs(build.folder, build.program, build.platform))
+    return build
