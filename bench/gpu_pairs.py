@@ -70,7 +70,7 @@ def pairs_of(lowered: Lowered) -> dict[str, Pair]:
     found: dict[str, Pair] = {}
     for run in lowered.runs:
         for a, b in pairwise(run) if not isinstance(run, Call) else ():
-            pair = (a.bare, b.bare)
+            pair = (a.shortened(1), b.shortened(1))
             if a.depthwise != b.depthwise and a.other is None and part_shapes(lowered.kind, pair):
                 found.setdefault(f"{told(a)} {told(b)} {b.y.height}x{b.y.width}x{b.y.channels}", pair)
     return found

@@ -39,7 +39,8 @@ def add_commands(commands: Commands) -> None:
                       help="folder of results; a second run counts again only what changed (default: in the cache)")
     area.add_argument("--jobs", type=int, default=1, metavar="N",
                       help="processes, each with a synthesizer of its own (default: %(default)s)")
-    area.add_argument("--fit", action="store_true", help="fit the coefficients anew, and judge those in place of the shipped ones")
+    area.add_argument("--fit", action="store_true",
+                      help="fit the coefficients anew, and judge those in place of the shipped ones")
     area.add_argument("-o", "--output", type=Path, metavar="DIR",
                       help="with --fit: write the models (dhm-FAMILY.toml) to this folder")
     add_json(area)

@@ -36,8 +36,6 @@ class Compiled:
     lowered: Lowered
     launcher: Launcher
     calls: tuple[tuple[Call, Config], ...]
-    times_s: tuple[float, ...]
-    """Of every call, as timed; empty where nothing was timed."""
     replay: Callable[[], None] = lambda: None
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -107,11 +105,10 @@ def options_of(lowered: Lowered) -> Options:
     return [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
 
 
-def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu | None = None,
+def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
                   in_place_s: float = IN_PLACE_S) -> Compiled:
     """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
 
-    `gpu` is what estimates assume; else the GPU at hand, or the one they were fitted on where that has no specification.
     `in_place_s`: seconds that choosing kernels anew inside the network may take, where nothing is remembered of it; where
     compiling and timing took long, up to two thirds less.
     """
@@ -119,7 +116,7 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
     if isinstance(images, bool) or not isinstance(images, int | np.integer) or images < 1:
         raise UsageError(f"images {images!r}: a batch is a whole number from 1 on")
-    launcher, lowered = launcher_here(kind), lower(graph, kind, gpu or gpu_here(), images)
+    launcher, lowered = launcher_here(kind), lower(graph, kind, gpu_here(), images)
     timing = launcher.device == "cuda"
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
     parts = chosen(options_of(lowered), Tuner(launcher, timing, known, in_place_s))
@@ -128,6 +125,6 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1, gpu: Gpu
                                "interpreter")
     launcher.share_memory(planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()]))
     launches = [launcher.bound(part.call, part.config) for part in parts]
-    made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts), tuple(p.seconds for p in parts))
+    made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts))
     made.replay = captured(launches) if timing else lambda: launch_all(launches)
     return made

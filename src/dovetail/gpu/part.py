@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,6 @@ from typing import Protocol
 import numpy as np
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.gpu.emulation import EmulatedGpuPart
 from dovetail.ir import Array, Graph
 from dovetail.kernels.layers import byte_scheme
 from dovetail.numerics.oracle import has_cuda
@@ -29,17 +29,17 @@ class RunnableNetwork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GpuPart:
-    """A segment computed by Triton kernels, in the integers of the quantized graph."""
+    """A segment planned for a GPU, in the integers of the quantized graph, and who computes it here."""
 
-    network: RunnableNetwork
-    backend: str = "cuda"
-    note: str = ""
+    compute: Callable[[Mapping[str, Array]], dict[str, Array]]
+    backend: str
+    note: str
 
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
-        return self.network.run(inputs)
+        return self.compute(inputs)
 
 
-def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Range] | None = None) -> GpuPart | EmulatedGpuPart:
+def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Range] | None = None) -> GpuPart:
     """The part on this machine's GPU, by kernels or by its ONNX file in `folder`, if either gives the reference's integers.
 
     Else emulated. `known` bounds its inputs.
@@ -54,7 +54,7 @@ def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Rang
                 network = compile_graph(graph, "int8")
                 reason = first_difference(graph, network)
                 if reason is None:
-                    return GpuPart(network)
+                    return GpuPart(network.run, "cuda", "")
             except UnsupportedError as unsupported:
                 reason = str(unsupported)
     if folder is not None and has_cuda():
@@ -62,7 +62,9 @@ def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Rang
         if isinstance(part, GpuPart):
             return part
         reason = part if reason is None else f"{reason}; {part}"
-    return EmulatedGpuPart(graph) if reason is None else _emulated(graph, reason)
+    why = "" if reason is None else f" ({reason})"
+    return GpuPart(partial(run_integer, graph), "emulated", f"GPU part emulated on the CPU by the integer reference{why}; "
+                                                            "its time is the plan's estimate, not a measurement")
 
 
 def onnx_part(graph: Graph, folder: Path, known: Mapping[str, Range] | None = None) -> GpuPart | str:
@@ -74,12 +76,7 @@ def onnx_part(graph: Graph, folder: Path, known: Mapping[str, Range] | None = No
         wrong = first_difference(graph, network)
     except (UnsupportedError, ModelError) as reason:
         return str(reason)
-    return wrong or GpuPart(network, "onnxruntime on cuda", "ONNX Runtime on CUDA; float32 proven exact for this part")
-
-
-def _emulated(graph: Graph, reason: str) -> EmulatedGpuPart:
-    return EmulatedGpuPart(graph, note=f"GPU part emulated on the CPU by the integer reference ({reason}); "
-                                       "its time is the plan's estimate, not a measurement")
+    return wrong or GpuPart(network.run, "onnxruntime on cuda", "ONNX Runtime on CUDA; float32 proven exact for this part")
 
 
 def first_difference(graph: Graph, network: RunnableNetwork) -> str | None:

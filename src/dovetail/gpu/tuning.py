@@ -197,19 +197,14 @@ class Tuner:
 
         One whose registers do not suffice is not compiled again: that would be one by one, and they hardly ever do then.
         """
-        made, plain = self.loaded(call, config), without_pipelining(call, config)
-        seconds = self.launched(call, config, made)
-        if seconds < inf or plain is None or made.spills:
+        seconds, plain = self.timed(call, config), without_pipelining(call, config)
+        if seconds < inf or plain is None or self.loaded(call, config).spills:
             return seconds, config
         return self.timed(call, plain), plain
 
     def timed(self, call: Call, config: Config) -> float:
         """Seconds of one launch among many in a CUDA graph; infinite where it does not fit, or its results cannot be trusted."""
-        return self.launched(call, config, self.loaded(call, config))
-
-    def launched(self, call: Call, config: Config, made: Made) -> float:
-        """The same of a kernel that was loaded."""
-        if not made.runs:
+        if not self.loaded(call, config).runs:
             return inf
         repeats = repeats_of(call)
         return replay_seconds(captured([self.launcher.bound(call, config)] * repeats)) / repeats

@@ -19,13 +19,10 @@ from dovetail.kernels.operands import (
     channel_constants,
     copied_constants,
     copied_operands,
+    dense_constants,
     laid,
-    layer_constants,
     map_constants,
-    mean_constants,
     or_nothing,
-    precision,
-    sum_constants,
     window_constants,
 )
 from dovetail.kernels.shape import Grid, least_depth, programs_of
@@ -137,13 +134,11 @@ def is_flat(item: Item) -> bool:
 def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     """`other` is added, or all pixels averaged into `mean`."""
     item, = part
-    x, y, window, layer, out = item.x, item.y, item.window, item.layer, item.output
+    x, y, window, out = item.x, item.y, item.window, item.output
     xb, xh, xw, xc = x.strides
-    weights, wk, wn = laid(layer.weights, kind, item.groups)
+    weights, wk, wn = laid(item.layer.weights, kind, item.groups)
     constants = {**map_constants(x, y), "CI": x.channels // item.groups, "N": y.channels // item.groups,
                  **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
-                 "XC": xc, "WK": wk, "WN": wn, "YP": out.pitch, **layer_constants(item), "PAD": layer.pad,
-                 "INTEGER": kind == "int8", "ROUND": layer.rounding, "MEAN": item.mean is not None,
-                 **mean_constants(item.average), "FLAT": is_flat(item), "PRECISION": precision(kind),
-                 **sum_constants(item.total, item.other), **copied_constants(item)}
+                 "XC": xc, "WK": wk, "WN": wn, "PAD": item.layer.pad, "FLAT": is_flat(item), **dense_constants(kind, item),
+                 **copied_constants(item)}
     return (x, weights, *channel_constants(item), or_nothing(item.other), out, *copied_operands(item), y.images), constants

@@ -13,17 +13,7 @@ import numpy as np
 from dovetail.kernels import conv
 from dovetail.kernels.estimator import Config, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item
-from dovetail.kernels.operands import (
-    Constants,
-    Operands,
-    channel_constants,
-    laid,
-    layer_constants,
-    mean_constants,
-    or_nothing,
-    precision,
-    sum_constants,
-)
+from dovetail.kernels.operands import Constants, Operands, channel_constants, dense_constants, laid, or_nothing
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -103,10 +93,8 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[DeepShape]:
 
 def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
     item, = part
-    x, y, layer, out = item.x, item.y, item.layer, item.output
-    weights, wk, wn = laid(layer.weights, kind)
+    x, y = item.x, item.y
+    weights, wk, wn = laid(item.layer.weights, kind)
     constants = {"SPACE": y.height * y.width, "K": x.channels, "N": y.channels, "XP": x.pitch, "WK": wk, "WN": wn,
-                 "YP": out.pitch, **layer_constants(item), "INTEGER": kind == "int8", "ROUND": layer.rounding,
-                 "MEAN": item.mean is not None, **mean_constants(item.average),
-                 "PRECISION": precision(kind), **sum_constants(item.total, item.other)}
-    return (x, weights, *channel_constants(item), or_nothing(item.other), out, y.images), constants
+                 **dense_constants(kind, item)}
+    return (x, weights, *channel_constants(item), or_nothing(item.other), item.output, y.images), constants

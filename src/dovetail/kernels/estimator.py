@@ -50,8 +50,6 @@ VECTOR = 16
 """Bytes a thread loads at once."""
 BUSY = ("cache", "weights", "programs")
 """Amounts that keep a multiprocessor busy, besides those called after it (`sm_...`); others, but bytes, are waited for."""
-FOLLOWS = {"launch": "launch", "memory": "memory", "cache": "cache"}
-"""What a cost scales with; all other costs are clock cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +174,9 @@ def judged() -> FitErrors:
 
 
 def factor(gpu: Gpu, cost: str) -> float:
-    """How much dearer a cost is on a GPU than on the one costs were fitted on."""
+    """How much dearer a cost is on a GPU than on the one costs were fitted on; most costs are clock cycles."""
     base = specification(FITTED_ON)
-    match FOLLOWS.get(cost, "cycles"):
+    match cost:
         case "launch":
             return gpu.launch_s / base.launch_s
         case "memory":

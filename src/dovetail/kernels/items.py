@@ -73,11 +73,6 @@ class Item:
         """Whether the layer's kernel does more than the layer and its activation."""
         return self.other is not None or self.mean is not None or self.along is not None
 
-    @property
-    def bare(self) -> Item:
-        """The layer without what joined it."""
-        return self.shortened(1)
-
     def shortened(self, count: int) -> Item:
         """The layer with only the first of its nodes."""
         kept = self.joins[:count - 1]

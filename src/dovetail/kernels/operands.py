@@ -51,6 +51,13 @@ def layer_constants(item: Item | None, suffix: str = "") -> dict[str, Constant]:
     return dict(zip((f"LO{suffix}", f"HI{suffix}", f"ZERO{suffix}", f"ACT{suffix}"), found, strict=True))
 
 
+def dense_constants(kind: str, item: Item) -> dict[str, Constant]:
+    """What becomes of a dense layer's sums: rounding, bounds and activation, another tensor added, a mean."""
+    return {"YP": item.output.pitch, **layer_constants(item), "INTEGER": kind == "int8", "ROUND": item.layer.rounding,
+            "MEAN": item.mean is not None, **mean_constants(item.average), "PRECISION": precision(kind),
+            **sum_constants(item.total, item.other)}
+
+
 def channel_constants(item: Item) -> tuple[Array, Array, Array, Array]:
     """Biases, multipliers and shifts of channels, and the table behind them."""
     return item.layer.bias, item.layer.multipliers, item.layer.shifts, table_of(item)
