@@ -45,8 +45,7 @@ from dovetail.ir import (
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.mixed import BitChoices
-from dovetail.train.networks import Precision, activation_of
-from dovetail.train.quantizers import ByteWeight, LearnedWeight, UniformWeight
+from dovetail.train.networks import Precision, activation_of, weight_quantizer
 from dovetail.words import counted
 
 Tensor = Any
@@ -170,8 +169,7 @@ class ImportedNetwork(nn.Module):
                       else f"lq{precision.weights}" for n in layers}
         self.coded = {n.inputs[0] for n in layers if self.kinds[n.name] != "int8" and n.inputs[0] in positive
                       and precision.activations <= 4}
-        self.tuned = nn.ModuleDict({_key(n.name): Tuned(n, graph.constants[n.params[0]].array, graph.constants[n.params[1]].array,
-                                                        self._quantizer(n)) for n in layers})
+        self.tuned = nn.ModuleDict({_key(n.name): self._tuned(n) for n in layers})
         self.entries = nn.ModuleDict({_key(t): activation_of(precision) for t in sorted(self.coded)})
         channels = self.shape[0]
         for name, values, plain in (("mean", mean, 0.0), ("deviation", deviation, 1.0)):
@@ -181,16 +179,10 @@ class ImportedNetwork(nn.Module):
             whole = np.broadcast_to(np.asarray(values or (plain,), dtype=np.float32), (channels,)).reshape(-1, 1, 1)
             self.register_buffer(name, torch.from_numpy(whole.copy()), persistent=False)
 
-    def _quantizer(self, node: Node) -> Any:
-        assert isinstance(node.op, Conv | Gemm)
-        if self.precision.floating:
-            return nn.Identity()
-        weight = self.graph.constants[node.params[0]].array
-        if self.kinds[node.name] == "int8":
-            return ByteWeight()
-        if self.precision.method == "uniform":
-            return UniformWeight(self.precision.weights, len(weight))
-        return LearnedWeight(self.precision.weights, len(weight), int(np.prod(weight.shape[1:])))
+    def _tuned(self, node: Node) -> Tuned:
+        weight, bias = (self.graph.constants[name].array for name in node.params)
+        fan = int(np.prod(weight.shape[1:]))
+        return Tuned(node, weight, bias, weight_quantizer(self.precision, len(weight), fan, self.kinds[node.name] == "int8"))
 
     def forward(self, x: Tensor) -> Tensor:
         graph = self.graph

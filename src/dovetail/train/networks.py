@@ -70,6 +70,17 @@ def activation_of(precision: Precision) -> Any:
     return (LearnedActivation if precision.method == "lq" else UniformActivation)(precision.activations)
 
 
+def weight_quantizer(precision: Precision, filters: int, fan: int, plain: bool) -> Any:
+    """What quantizes the weights of a layer: into bytes where it is to be `plain`."""
+    if precision.floating:
+        return nn.Identity()
+    if plain:
+        return ByteWeight()
+    if precision.method == "lq":
+        return LearnedWeight(precision.weights, filters, fan)
+    return UniformWeight(precision.weights, filters)
+
+
 class TrainedLayer(nn.Module):
     """A convolution (or, without a kernel, a matrix product), BatchNorm or bias, then activation and pool where there are any."""
 
@@ -80,15 +91,7 @@ class TrainedLayer(nn.Module):
         shape = (filters, channels, kernel, kernel) if kernel else (filters, channels)
         self.weight = nn.Parameter(torch.empty(shape))
         nn.init.kaiming_normal_(self.weight, mode="fan_out" if kernel else "fan_in", nonlinearity="relu")
-        fan = filters * max(1, kernel) ** 2
-        self.quantizer: Any = nn.Identity()
-        if not precision.floating:
-            if end and precision.ends:
-                self.quantizer = ByteWeight()
-            elif precision.method == "lq":
-                self.quantizer = LearnedWeight(precision.weights, filters, fan)
-            else:
-                self.quantizer = UniformWeight(precision.weights, filters)
+        self.quantizer = weight_quantizer(precision, filters, filters * max(1, kernel) ** 2, end and precision.ends > 0)
         self.norm = (nn.BatchNorm2d if kernel else nn.BatchNorm1d)(filters) if norm else None
         self.bias = None if norm else nn.Parameter(torch.zeros(filters))
         self.activation = activation_of(precision) if activated else None
@@ -209,15 +212,20 @@ class Residual(nn.Module):
         return self.last(u.mean(dim=(2, 3)))
 
 
-def vgg_small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 128) -> Chain:
-    """Six convolutions in three widths, a pool after each pair, and a classifier, as LQ-Nets have it."""
+def _pairs(count: int, precision: Precision, shape: tuple[int, int, int], classes: int, width: int) -> Chain:
+    """Pairs of convolutions, twice as wide from one pair to the next, each with a pool behind it, and a classifier."""
     layers, channels = [], shape[0]
-    for index in range(6):
+    for index in range(2 * count):
         filters = width << (index // 2)
         layers.append(TrainedLayer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
         channels = filters
-    size = (shape[1] // 8) * (shape[2] // 8)
+    size = (shape[1] >> count) * (shape[2] >> count)
     return Chain([*layers, TrainedLayer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
+
+
+def vgg_small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 128) -> Chain:
+    """Six convolutions in three widths, a pool after each pair, and a classifier, as LQ-Nets have it."""
+    return _pairs(3, precision, shape, classes, width)
 
 
 def alexnet(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 96) -> Chain:
@@ -244,13 +252,7 @@ def alexnet(precision: Precision, shape: tuple[int, int, int], classes: int, wid
 
 def small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Chain:
     """Four convolutions and a classifier, for grey images of 28x28 on any processor."""
-    layers, channels = [], shape[0]
-    for index in range(4):
-        filters = width << (index // 2)
-        layers.append(TrainedLayer(precision, channels, filters, 3, 1, 1, pool=(2, 2) if index % 2 else None, end=index == 0))
-        channels = filters
-    size = (shape[1] // 4) * (shape[2] // 4)
-    return Chain([*layers, TrainedLayer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
+    return _pairs(2, precision, shape, classes, width)
 
 
 def resnet20(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Residual:

@@ -148,10 +148,7 @@ class LearnedActivation(LearnedBasis):
 
     def levels(self) -> tuple[Tensor, Tensor]:
         """Levels in ascending order, and the bits of each."""
-        values = self.table @ self.basis
-        if self.bits <= 2:  # an ascending basis of two has its levels in binary order
-            return values, self.table
-        ordered, order = torch.sort(values, stable=True)
+        ordered, order = torch.sort(self.table @ self.basis, stable=True)
         return ordered, self.table[order]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -194,18 +191,10 @@ class LearnedWeight(LearnedBasis):
 
     def coded(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """Codes of weights (filters, n) over the basis (bit i is the sign of v_i), and the values they mean."""
-        values = self.basis @ (2 * self.table - 1).T
-        if self.bits <= 2:
-            codes = self._ranks(w, values)
-            return codes, values.gather(1, codes)
-        ordered, order = torch.sort(values, dim=1, stable=True)
-        ranks = self._ranks(w, ordered)
-        return order.gather(1, ranks), ordered.gather(1, ranks)
-
-    @staticmethod
-    def _ranks(w: Tensor, ordered: Tensor) -> Tensor:
+        ordered, order = torch.sort(self.basis @ (2 * self.table - 1).T, dim=1, stable=True)
         bounds = (ordered[:, 1:] + ordered[:, :-1]) / 2
-        return (w[:, None, :] >= bounds[:, :, None]).sum(dim=1)
+        ranks = (w[:, None, :] >= bounds[:, :, None]).sum(dim=1)
+        return order.gather(1, ranks), ordered.gather(1, ranks)
 
     def forward(self, w: Tensor) -> Tensor:
         flat = w.detach().reshape(w.shape[0], -1)
