@@ -9,20 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import VECTOR, Config, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.fused import MOST_FRONT
 from dovetail.kernels.items import Item
 from dovetail.kernels.layers import common_rounding
 from dovetail.kernels.layout import ELEMENT
-from dovetail.kernels.operands import (
-    Constants,
-    Operands,
-    laid,
-    layer_constants,
-    map_constants,
-    precision,
-    window_constants,
-)
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -92,14 +84,14 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[BandedShape]:
     return [shape] if shape.tiles() else []
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     (first, last), x, y = part, part[0].x, part[1].y
     front, middle = first.layer, last.layer
-    weights, wk, wn = laid(front.weights, kind)
+    weights, wk, wn = launch.laid(front.weights, kind)
     constants = {
-        **map_constants(x, y), "CI": x.channels, "E": y.channels,
-        **window_constants(last.window), "W1K": wk, "W1N": wn, "XP": x.pitch, "YP": y.pitch, **layer_constants(first, "1"),
-        **layer_constants(last, "D"), "PADE": middle.pad, "INTEGER": kind == "int8", "ROUND": common_rounding([front, middle]),
-        "PRECISION": precision(kind)}
+        **launch.map_constants(x, y), "CI": x.channels, "E": y.channels, **launch.window_constants(last.window), "W1K": wk,
+        "W1N": wn, "XP": x.pitch, "YP": y.pitch, **launch.layer_constants(first, "1"), **launch.layer_constants(last, "D"),
+        "PADE": middle.pad, "INTEGER": kind == "int8", "ROUND": common_rounding([front, middle]),
+        "PRECISION": launch.precision(kind)}
     return (x, weights, front.bias, front.multipliers, front.shifts, middle.weights, middle.bias, middle.multipliers,
             middle.shifts, y), constants

@@ -11,24 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.ir import Array
+from dovetail.kernels import launch
 from dovetail.kernels.depthwise_bytes import has_words, in_words, side_by_side
 from dovetail.kernels.estimator import Config, KernelWork, Number, Tiles, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item
 from dovetail.kernels.layers import common_rounding
 from dovetail.kernels.layout import ELEMENT
-from dovetail.kernels.operands import (
-    NOTHING,
-    Constant,
-    Constants,
-    Operands,
-    four_times,
-    layer_constants,
-    map_constants,
-    or_nothing,
-    precision,
-    sum_constants,
-    window_constants,
-)
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -166,20 +154,21 @@ def _words(kind: str, item: Item) -> tuple[int, int]:
     return side_by_side(item.window) if has_words(kind, item) else (1, 0)
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     """Weights of pointwise layers are filters x channels."""
     (first, between, _), x, y = part, part[0].x, part[2].y
     near, words = _words(kind, first)
-    constants: dict[str, Constant] = {
-        **map_constants(x, y), "C": x.channels, "M": between.y.channels, "N": y.channels,
-        **window_constants(first.window), "XP": x.pitch, "ZP": between.y.pitch, "YP": y.pitch, "NEAR": near, "WORDS": words,
-        "PAD": four_times(first.layer.pad) if words else first.layer.pad,
+    constants: dict[str, launch.Constant] = {
+        **launch.map_constants(x, y), "C": x.channels, "M": between.y.channels, "N": y.channels, "NEAR": near, "WORDS": words,
+        **launch.window_constants(first.window), "XP": x.pitch, "ZP": between.y.pitch, "YP": y.pitch,
+        "PAD": launch.four_times(first.layer.pad) if words else first.layer.pad,
         "INTEGER": kind == "int8", "ROUND": common_rounding([item.layer for item in part]), "KEPT": between.kept,
-        "PRECISION": precision(kind), **sum_constants(between.total, between.other)}
+        "PRECISION": launch.precision(kind), **launch.sum_constants(between.total, between.other)}
     arrays: list[Array] = []
     for name, item in zip("D12", part, strict=True):
-        constants |= layer_constants(item, name)
+        constants |= launch.layer_constants(item, name)
         weights = item.layer.weights if item.depthwise else np.ascontiguousarray(item.layer.weights.T)
         plain = [weights, item.layer.bias, item.layer.multipliers, item.layer.shifts]
         arrays += in_words(item) if item.depthwise and words else plain
-    return (x, *arrays[:8], or_nothing(between.other), between.y if between.kept else NOTHING, *arrays[8:], y), constants
+    kept = between.y if between.kept else launch.NOTHING
+    return (x, *arrays[:8], launch.or_nothing(between.other), kept, *arrays[8:], y), constants

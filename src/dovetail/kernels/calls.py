@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.items import Item
 from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.moves import MoveLaunch
-from dovetail.kernels.operands import Constants, Operands
 from dovetail.kernels.ranking import ranked
 from dovetail.kernels.shape import KernelShape
 from dovetail.kernels.table import kernel_of
@@ -24,8 +24,8 @@ class Call:
 
     kernel: str
     nodes: tuple[str, ...]
-    operands: Operands
-    constants: Constants
+    operands: launch.Operands
+    constants: launch.Constants
     shape: KernelShape
     configs: tuple[Config, ...]
     estimates_s: tuple[float, ...]
@@ -52,7 +52,7 @@ def moved_call(gpu: Gpu, kind: str, node: str, move: MoveLaunch, y: TensorLayout
     return _keyed(gpu, kind, move.kernel, (node,), move.operands, move.constants, move.shape(kind, y), y)
 
 
-def _keyed(gpu: Gpu, kind: str, kernel: str, nodes: tuple[str, ...], operands: Operands, constants: Constants,
+def _keyed(gpu: Gpu, kind: str, kernel: str, nodes: tuple[str, ...], operands: launch.Operands, constants: launch.Constants,
            shape: KernelShape, output: TensorLayout) -> Call:
     """The call with a name under which its best tile is remembered: everything that decides its time."""
     best, times = ranked(gpu, kind, shape)

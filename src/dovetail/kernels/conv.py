@@ -10,21 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import SECTOR, VECTOR, Config, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item
 from dovetail.kernels.layout import ELEMENT
-from dovetail.kernels.operands import (
-    Constants,
-    Operands,
-    channel_constants,
-    copied_constants,
-    copied_operands,
-    dense_constants,
-    laid,
-    map_constants,
-    or_nothing,
-    window_constants,
-)
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -131,14 +120,15 @@ def is_flat(item: Item) -> bool:
     return item.taps > 1 and item.x.channels // item.groups < 16
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     """`other` is added, or all pixels averaged into `mean`."""
     item, = part
-    x, y, window, out = item.x, item.y, item.window, item.output
+    x, y, window = item.x, item.y, item.window
     xb, xh, xw, xc = x.strides
-    weights, wk, wn = laid(item.layer.weights, kind, item.groups)
-    constants = {**map_constants(x, y), "CI": x.channels // item.groups, "N": y.channels // item.groups,
-                 **window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh, "XW": xw,
-                 "XC": xc, "WK": wk, "WN": wn, "PAD": item.layer.pad, "FLAT": is_flat(item), **dense_constants(kind, item),
-                 **copied_constants(item)}
-    return (x, weights, *channel_constants(item), or_nothing(item.other), out, *copied_operands(item), y.images), constants
+    weights, wk, wn = launch.laid(item.layer.weights, kind, item.groups)
+    constants = {**launch.map_constants(x, y), "CI": x.channels // item.groups, "N": y.channels // item.groups,
+                 **launch.window_constants(window), "DH": window.dilation[0], "DW": window.dilation[1], "XB": xb, "XH": xh,
+                 "XW": xw, "XC": xc, "WK": wk, "WN": wn, "PAD": item.layer.pad, "FLAT": is_flat(item),
+                 **launch.dense_constants(kind, item), **launch.copied_constants(item)}
+    return (x, weights, *launch.channel_constants(item), launch.or_nothing(item.other), item.output,
+            *launch.copied_operands(item), y.images), constants

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.kernels import conv
+from dovetail.kernels import conv, launch
 from dovetail.kernels.estimator import Config, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item
-from dovetail.kernels.operands import Constants, Operands, channel_constants, dense_constants, laid, or_nothing
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -91,10 +90,10 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[DeepShape]:
     return [shape] if shape.tiles() else []
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     item, = part
     x, y = item.x, item.y
-    weights, wk, wn = laid(item.layer.weights, kind)
+    weights, wk, wn = launch.laid(item.layer.weights, kind)
     constants = {"SPACE": y.height * y.width, "K": x.channels, "N": y.channels, "XP": x.pitch, "WK": wk, "WN": wn,
-                 **dense_constants(kind, item)}
-    return (x, weights, *channel_constants(item), or_nothing(item.other), item.output, y.images), constants
+                 **launch.dense_constants(kind, item)}
+    return (x, weights, *launch.channel_constants(item), launch.or_nothing(item.other), item.output, y.images), constants

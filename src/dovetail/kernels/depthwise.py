@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.kernels import depthwise_bytes
+from dovetail.kernels import depthwise_bytes, launch
 from dovetail.kernels.depthwise_bytes import per_thread
 from dovetail.kernels.estimator import VECTOR, Config, KernelWork, Number, Tiles, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item
 from dovetail.kernels.layout import ELEMENT
-from dovetail.kernels.operands import Constants, Operands, channel_constants, layer_constants, map_constants, window_constants
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -107,10 +106,10 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[DepthwiseShape]:
                            x.channels, *window.kernel, window.stride[0], window.reach[0])]
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     item, = part
     x, y, window, layer = item.x, item.y, item.window, item.layer
-    constants = {**map_constants(x, y), "C": x.channels, **window_constants(window),
-                 "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **layer_constants(item),
+    constants = {**launch.map_constants(x, y), "C": x.channels, **launch.window_constants(window),
+                 "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, **launch.layer_constants(item),
                  "PAD": layer.pad, "INTEGER": kind == "int8", "ROUND": layer.rounding}
-    return (x, layer.weights, *channel_constants(item), y), constants
+    return (x, layer.weights, *launch.channel_constants(item), y), constants

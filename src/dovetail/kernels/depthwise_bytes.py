@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.ir import Array, Window
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import SECTOR, Config, KernelWork, Number, Tiles, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item
-from dovetail.kernels.operands import Constants, Operands, four_times, layer_constants, map_constants, table_of, window_constants
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -117,14 +117,14 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[DepthwiseBytesShape]:
     return [shape] if shape.tiles() else []
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     item, = part
     x, y, window, layer = item.x, item.y, item.window, item.layer
     side, words = side_by_side(window)
-    constants = {**map_constants(x, y), "C": x.channels // QUARTER,
-                 **window_constants(window), "XP": x.pitch // QUARTER, "YP": y.pitch // QUARTER, **layer_constants(item),
-                 "PAD": four_times(layer.pad), "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
-    return (x, *in_words(item), table_of(item), y), constants
+    constants = {**launch.map_constants(x, y), **launch.window_constants(window), **launch.layer_constants(item),
+                 "C": x.channels // QUARTER, "XP": x.pitch // QUARTER, "YP": y.pitch // QUARTER,
+                 "PAD": launch.four_times(layer.pad), "ROUND": layer.rounding, "SIDE": side, "WORDS": words}
+    return (x, *in_words(item), launch.table_of(item), y), constants
 
 
 def in_words(item: Item) -> tuple[Array, Array, Array, Array]:

@@ -9,25 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.ir import Array, Window
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import VECTOR, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item, form_of
 from dovetail.kernels.layers import common_rounding
 from dovetail.kernels.layout import ELEMENT
-from dovetail.kernels.operands import (
-    NOTHING,
-    Constant,
-    Constants,
-    Operands,
-    copied_constants,
-    copied_operands,
-    laid,
-    layer_constants,
-    map_constants,
-    or_nothing,
-    precision,
-    sum_constants,
-    window_constants,
-)
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -116,23 +102,23 @@ def inner_channels(part: Sequence[Item]) -> int:
     return front.y.channels if front is not None else part[0].x.channels if back is not None else part[-1].y.channels
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     x, y, last = part[0].x, part[-1].y, part[-1]
     own = stages(part)
     front, middle, back = (item.layer if item is not None else None for item in own)
     window = next((item.window for item in part if item.depthwise), Window((1, 1)))
-    constants: dict[str, Constant] = {
-        **map_constants(x, y), "CI": x.channels, "E": inner_channels(part),
-        "N": y.channels, **window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8",
-        "FRONT": front is not None, "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": precision(kind),
+    constants: dict[str, launch.Constant] = {
+        **launch.map_constants(x, y), "CI": x.channels, "E": inner_channels(part),
+        "N": y.channels, **launch.window_constants(window), "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8",
+        "FRONT": front is not None, "MIDDLE": middle is not None, "BACK": back is not None, "PRECISION": launch.precision(kind),
         "ROUND": common_rounding([stage for stage in (front, middle, back) if stage is not None]),
-        **sum_constants(last.total, last.other), **copied_constants(last), "PAD": part[0].layer.pad,
+        **launch.sum_constants(last.total, last.other), **launch.copied_constants(last), "PAD": part[0].layer.pad,
         "PADE": middle.pad if middle is not None else 0.0}
     arrays: list[Array] = []
     for name, item, stage in zip("1D2", own, (front, middle, back), strict=True):
-        constants |= layer_constants(item, name)
-        weights, wk, wn = (NOTHING, 1, 1) if stage is None else laid(stage.weights, kind if name != "D" else "")
+        constants |= launch.layer_constants(item, name)
+        weights, wk, wn = (launch.NOTHING, 1, 1) if stage is None else launch.laid(stage.weights, kind if name != "D" else "")
         if name != "D":
             constants |= {f"W{name}K": wk, f"W{name}N": wn}
-        arrays += [weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [NOTHING] * 4
-    return (x, *arrays, or_nothing(last.other), y, *copied_operands(last), y.images), constants
+        arrays += [weights, stage.bias, stage.multipliers, stage.shifts] if stage is not None else [launch.NOTHING] * 4
+    return (x, *arrays, launch.or_nothing(last.other), y, *launch.copied_operands(last), y.images), constants

@@ -13,21 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import VECTOR, Config, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item, form_of
 from dovetail.kernels.layers import Addition, scaled_taps
 from dovetail.kernels.layout import ELEMENT
-from dovetail.kernels.operands import (
-    NOTHING,
-    Constant,
-    Constants,
-    Operands,
-    layer_constants,
-    map_constants,
-    or_nothing,
-    precision,
-    window_constants,
-)
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -133,23 +123,23 @@ def is_scaled(item: Item) -> bool:
     return item.layer.lo == 0 < item.layer.hi < inf and item.activation == 0
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     """Constants are scaled for bounds of 0 and 1."""
     x, y, last, back = part[0].x, part[-1].y, part[-1], part[2] if len(part) > 2 else None
     front, total = part[0].layer, part[-1].total or Addition()
     scales = [item.layer.hi if is_scaled(item) else 1.0 for item in part[:2]]
-    constants: dict[str, Constant] = {
+    constants: dict[str, launch.Constant] = {
         **size_constants(part), "SAT1": is_scaled(part[0]), "SATD": is_scaled(part[1]), "BACK": back is not None,
-        "PRECISION": precision(kind), "OP": last.other.pitch if last.other is not None else 1, "ADD": last.other is not None,
-        "ALO": total.lo, "AHI": total.hi}
+        "PRECISION": launch.precision(kind), "OP": last.other.pitch if last.other is not None else 1,
+        "ADD": last.other is not None, "ALO": total.lo, "AHI": total.hi}
     for name, item in zip("1D2", (*part[:2], back), strict=True):
-        constants |= {n: v for n, v in layer_constants(item, name).items() if not n.startswith("ZERO")}
-    behind = (NOTHING, NOTHING) if back is None else (back.layer.weights, back.layer.bias)
-    return (x, front.weights, front.bias, *scaled_taps(part[1].layer, *scales), *behind, or_nothing(last.other), y,
+        constants |= {n: v for n, v in launch.layer_constants(item, name).items() if not n.startswith("ZERO")}
+    behind = (launch.NOTHING, launch.NOTHING) if back is None else (back.layer.weights, back.layer.bias)
+    return (x, front.weights, front.bias, *scaled_taps(part[1].layer, *scales), *behind, launch.or_nothing(last.other), y,
             y.images), constants
 
 
 def size_constants(part: Sequence[Item]) -> dict[str, int]:
     x, y = part[0].x, part[-1].y
-    return {**map_constants(x, y), "CI": x.channels, "E": part[1].y.channels,
-            "N": y.channels, **window_constants(part[1].window), "XP": x.pitch, "YP": y.pitch}
+    return {**launch.map_constants(x, y), "CI": x.channels, "E": part[1].y.channels,
+            "N": y.channels, **launch.window_constants(part[1].window), "XP": x.pitch, "YP": y.pitch}

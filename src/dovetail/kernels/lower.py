@@ -33,23 +33,9 @@ from dovetail.ir import (
     Select,
     Window,
 )
-from dovetail.kernels import moves
+from dovetail.kernels import layers, moves
 from dovetail.kernels.calls import Call, moved_call
 from dovetail.kernels.items import CopiedChannels, Item
-from dovetail.kernels.layers import (
-    ACTIVATIONS,
-    LOOKED_UP,
-    Change,
-    LayerWeights,
-    addition,
-    among,
-    byte_scheme,
-    change_of,
-    groups_of,
-    is_depthwise,
-    layer,
-    offset_of,
-)
 from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.options import Lowered
 from dovetail.platform.gpu_specification import Gpu
@@ -94,14 +80,14 @@ class Lowering:
 
     def _planar(self, tensor: str) -> bool:
         """Whether an input stays as the model has it: dense layers read planes, whatever else reads it wants pixels."""
-        return all(type(n.op) in DENSE and not is_depthwise(self.graph, n) for n in self.graph.consumers(tensor))
+        return all(type(n.op) in DENSE and not layers.is_depthwise(self.graph, n) for n in self.graph.consumers(tensor))
 
     def _fresh(self, tensor: str, planar: bool = False) -> TensorLayout:
         shape = self.graph.shape(tensor)
         if len(shape) not in (2, 4):
             raise UnsupportedError(f"tensor {tensor}: of rank {len(shape)}; GPU kernels hold images or rows of features")
         if self.graph.quantized:
-            byte_scheme(self.graph, tensor)
+            layers.byte_scheme(self.graph, tensor)
         height, width = shape[2:] if len(shape) == 4 else (1, 1)
         return TensorLayout(tensor, self.images, height, width, shape[1], shape[1], planar=planar)
 
@@ -149,11 +135,11 @@ class Lowering:
         x = self.places[source]
         y = self._target(node.output)
 
-        def arranged() -> LayerWeights:
-            weights = layer(self.graph, node, x.height, x.width)
-            return weights if channels is None else among(weights, channels, x.channels)
+        def arranged() -> layers.LayerWeights:
+            weights = layers.layer(self.graph, node, x.height, x.width)
+            return weights if channels is None else layers.among(weights, channels, x.channels)
 
-        item = Item(node, x, y, window, groups, is_depthwise(self.graph, node), arranged, names=[node.name])
+        item = Item(node, x, y, window, groups, layers.is_depthwise(self.graph, node), arranged, names=[node.name])
         self.work.append(item)
         self.makers[node.output], self.places[node.output] = item, y
 
@@ -166,25 +152,25 @@ class Lowering:
             raise UnsupportedError(f"node {node.name}: an addition of other than two tensors of one shape")
         y = self._target(node.output)
         owners = [(self.work.index(m), t, m) for t in node.inputs if (m := self.makers.get(t)) is not None and not m.depthwise
-                  and m.other is None and m.activation != LOOKED_UP and self._alone(t) and m.output is self.places[t]]
+                  and m.other is None and m.activation != layers.LOOKED_UP and self._alone(t) and m.output is self.places[t]]
         if owners:
             _, own, item = max(owners, key=lambda o: o[0])
             other = self.places[next(t for t in node.inputs if t != own)]
             if self._ready(other, item):
-                item.other, item.total, item.y = other, addition(self.graph, node, own), y
+                item.other, item.total, item.y = other, layers.addition(self.graph, node, own), y
                 item.names.append(node.name)
                 item.joins.append("other")
                 self.makers[node.output], self.places[node.output] = item, y
                 return
         x, beside = (self.places[t] for t in node.inputs)
-        self._move(node, moves.add(self.kind, x, beside, y, addition(self.graph, node, node.inputs[0])), y)
+        self._move(node, moves.add(self.kind, x, beside, y, layers.addition(self.graph, node, node.inputs[0])), y)
 
     def _ready(self, other: TensorLayout, item: Item) -> bool:
         """Whether a tensor is complete before an item runs."""
         return all(other.buffer != later.output.buffer for later in self.work[self.work.index(item):])
 
     def _mean(self, node: Node, op: GlobalAvgPool) -> None:
-        x, y, how = self.places[node.inputs[0]], self._target(node.output), change_of(self.graph, node)
+        x, y, how = self.places[node.inputs[0]], self._target(node.output), layers.change_of(self.graph, node)
         item = self.makers.get(node.inputs[0])
         if item is not None and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
                 and x.height * x.width <= MOST_MEAN and item.y is x:
@@ -207,12 +193,13 @@ class Lowering:
         self.places[node.output] = y
 
     def _largest(self, node: Node, op: MaxPool) -> None:
-        self._pool(node, op.window, None if self._unchanged(node) else change_of(self.graph, node), largest=True)
+        self._pool(node, op.window, None if self._unchanged(node) else layers.change_of(self.graph, node), largest=True)
 
     def _average(self, node: Node, op: AvgPool) -> None:
-        self._pool(node, op.window, change_of(self.graph, node), counts_pads=op.count_pads or not any(op.window.pads))
+        self._pool(node, op.window, layers.change_of(self.graph, node), counts_pads=op.count_pads or not any(op.window.pads))
 
-    def _pool(self, node: Node, window: Window, how: Change | None, largest: bool = False, counts_pads: bool = False) -> None:
+    def _pool(self, node: Node, window: Window, how: layers.Change | None, largest: bool = False,
+              counts_pads: bool = False) -> None:
         x, y = self.places[node.inputs[0]], self._target(node.output)
         self._move(node, moves.pool(self.kind, x, y, window, largest, counts_pads, how), y)
 
@@ -261,7 +248,7 @@ class Lowering:
         """Whether only dense layers read chosen channels, each of them once: they may read the whole tensor instead."""
         whole, same = self.places.get(node.inputs[0]), self._unchanged(node)
         readers = self.graph.consumers(node.output)
-        dense = bool(readers) and all(groups_of(r) == 1 for r in readers)
+        dense = bool(readers) and all(layers.groups_of(r) == 1 for r in readers)
         return same and dense and whole is not None and not whole.planar and len(set(indices)) == len(indices) \
             and node.output not in self.graph.outputs
 
@@ -272,7 +259,7 @@ class Lowering:
 
     def _choose(self, node: Node, index: int, x: TensorLayout, y: TensorLayout, channels: Array, activation: int = 0) -> None:
         same = self._unchanged(node, index) and not activation
-        how = None if same else change_of(self.graph, node, index)
+        how = None if same else layers.change_of(self.graph, node, index)
         self._move(node, moves.chosen(self.kind, x, y, channels, how, activation), y)
 
     def _function(self, node: Node, op: Function) -> None:
@@ -280,10 +267,10 @@ class Lowering:
         if self.graph.quantized:
             raise UnsupportedError(f"node {node.name}: {op.kind} between integers that is no table; "
                                    "`numerics.tables.tabulate` makes it one")
-        if op.name not in ACTIVATIONS or op.per_channel:
-            raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(ACTIVATIONS)}")
-        x, y, activation = self.places[node.inputs[0]], self._target(node.output), ACTIVATIONS[op.name]
-        if not self._activate(node, y, LOOKED_UP if self.kind == "int8" else activation, None):
+        if op.name not in layers.ACTIVATIONS or op.per_channel:
+            raise UnsupportedError(f"node {node.name}: GPU kernels have no {op.kind}; they know {', '.join(layers.ACTIVATIONS)}")
+        x, y, activation = self.places[node.inputs[0]], self._target(node.output), layers.ACTIVATIONS[op.name]
+        if not self._activate(node, y, layers.LOOKED_UP if self.kind == "int8" else activation, None):
             if self.kind == "int8":
                 self._move(node, moves.MoveLaunch("looked_up", (x, y), {}, y.pixels), y)
             else:
@@ -309,14 +296,14 @@ class Lowering:
             raise UnsupportedError(f"node {node.name}: GPU kernels multiply tensors of one shape, or by one value per channel")
         order = sorted(range(2), key=lambda i: shapes[i] != shape)
         (x, other), y = (self.places[node.inputs[i]] for i in order), self._target(node.output)
-        how, beside = (change_of(self.graph, node, i) for i in order)
+        how, beside = (layers.change_of(self.graph, node, i) for i in order)
         self._move(node, moves.multiplied(self.kind, x, other, y, bool(gates), how, beside), y)
 
     def _look_up(self, node: Node, op: Lookup) -> None:
         x, y = self.places[node.inputs[0]], self._target(node.output)
-        entries = self.graph.params(node)[0].array.astype(np.int32) - offset_of(byte_scheme(self.graph, node.output))
-        table = entries.astype(np.int8).reshape(-1)
-        if op.by_channel or not self._activate(node, y, LOOKED_UP, table):
+        offset = layers.offset_of(layers.byte_scheme(self.graph, node.output))
+        table = (self.graph.params(node)[0].array.astype(np.int32) - offset).astype(np.int8).reshape(-1)
+        if op.by_channel or not self._activate(node, y, layers.LOOKED_UP, table):
             self._move(node, moves.looked_up(x, table, y, op.by_channel), y)
 
     def _move(self, node: Node, move: moves.MoveLaunch, y: TensorLayout) -> None:

@@ -13,18 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.ir import Array, Window
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.layers import Addition, Change
 from dovetail.kernels.layout import ELEMENT, TensorLayout
-from dovetail.kernels.operands import (
-    Constants,
-    Operands,
-    change_constants,
-    map_constants,
-    mean_constants,
-    sum_constants,
-    window_constants,
-)
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -62,8 +54,8 @@ class MoveLaunch:
     """One launch: its kernel by name, what it is given, and the rows of channels its programs share out."""
 
     kernel: str
-    operands: Operands
-    constants: Constants
+    operands: launch.Operands
+    constants: launch.Constants
     rows: int
     by_image: bool = False
 
@@ -75,30 +67,30 @@ class MoveLaunch:
 def pool(kind: str, x: TensorLayout, y: TensorLayout, window: Window, largest: bool, counts_pads: bool,
          how: Change | None) -> MoveLaunch:
     """The largest value of every window, or their mean; `how` None leaves values as they are stored."""
-    constants = {**map_constants(x, y), "C": x.channels, **window_constants(window),
+    constants = {**launch.map_constants(x, y), "C": x.channels, **launch.window_constants(window),
                  "DH": window.dilation[0], "DW": window.dilation[1], "XP": x.pitch, "YP": y.pitch, "LARGEST": largest,
                  "PADS_COUNT": counts_pads, "LOWEST": (-128.0 if kind == "int8" else -inf) if largest else 0.0,
-                 **change_constants(how or Change()), "SAME": how is None, "INTEGER": kind == "int8"}
+                 **launch.change_constants(how or Change()), "SAME": how is None, "INTEGER": kind == "int8"}
     return MoveLaunch("pool", (x, y, x.images), constants, y.pixels)
 
 
 def mean(kind: str, x: TensorLayout, y: TensorLayout, how: Change) -> MoveLaunch:
     """The mean of all pixels of an image."""
-    constants = {"PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, **mean_constants(how),
+    constants = {"PIXELS": x.height * x.width, "C": x.channels, "XP": x.pitch, "YP": y.pitch, **launch.mean_constants(how),
                  "INTEGER": kind == "int8"}
     return MoveLaunch("mean", (x, y), constants, x.images, by_image=True)
 
 
 def add(kind: str, x: TensorLayout, other: TensorLayout, y: TensorLayout, total: Addition) -> MoveLaunch:
     """The sum of two tensors of one shape."""
-    sums = {name: value for name, value in sum_constants(total, other).items() if name != "ADD"}
+    sums = {name: value for name, value in launch.sum_constants(total, other).items() if name != "ADD"}
     constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, "INTEGER": kind == "int8", **sums}
     return MoveLaunch("add", (x, other, y, y.pixels), constants, y.pixels)
 
 
 def chosen(kind: str, x: TensorLayout, y: TensorLayout, channels: Array, how: Change | None, activation: int = 0) -> MoveLaunch:
     """Some channels, in any order; `how` None leaves values as they are stored."""
-    constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, **change_constants(how or Change()), "SAME": how is None,
+    constants = {"C": y.channels, "XP": x.pitch, "YP": y.pitch, **launch.change_constants(how or Change()), "SAME": how is None,
                  "ACT": activation, "INTEGER": kind == "int8"}
     return MoveLaunch("chosen", (x, y, channels.astype(np.int32), x.pixels), constants, y.pixels)
 
@@ -113,5 +105,5 @@ def multiplied(kind: str, x: TensorLayout, other: TensorLayout, y: TensorLayout,
                beside: Change) -> MoveLaunch:
     """The product of two tensors of one shape, or with a gate: one value per image and channel."""
     constants = {"AREA": y.height * y.width, "C": y.channels, "XP": x.pitch, "OP": other.pitch, "YP": y.pitch,
-                 "GATE": gate, **change_constants(how), "O_FROM": beside.source, "INTEGER": kind == "int8"}
+                 "GATE": gate, **launch.change_constants(how), "O_FROM": beside.source, "INTEGER": kind == "int8"}
     return MoveLaunch("multiplied", (x, other, y, y.pixels), constants, y.pixels)

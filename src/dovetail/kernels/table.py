@@ -15,13 +15,13 @@ from dovetail.kernels import (
     fused,
     inverted_residual,
     inverted_residual_bytes,
+    launch,
     moves,
     vector,
 )
 from dovetail.kernels.estimator import KernelWork, Tiles
 from dovetail.kernels.items import Item
 from dovetail.kernels.layers import LOOKED_UP
-from dovetail.kernels.operands import Constants, Operands
 from dovetail.kernels.shape import KernelShape
 from dovetail.platform.gpu_specification import Gpu
 
@@ -36,7 +36,7 @@ class Kernel:
     """What tiles ask of a GPU."""
     shapes_of: Callable[[str, Sequence[Item]], Sequence[KernelShape]] = lambda kind, part: ()
     """The shape with which the kernel computes layers in an arithmetic; none where it does not."""
-    operands: Callable[[str, Sequence[Item]], tuple[Operands, Constants]] = lambda kind, part: ((), {})
+    operands: Callable[[str, Sequence[Item]], launch.Given] = lambda kind, part: ((), {})
     """What a launch for such layers is given."""
     most_tiles: int | None = None
     """Tiles kept, where Triton takes seconds to translate each, and costs say which of them are fast."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dovetail.kernels import launch
 from dovetail.kernels.estimator import KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.items import Item
 from dovetail.kernels.layout import ELEMENT
-from dovetail.kernels.operands import Constants, Operands, channel_constants, layer_constants
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -60,8 +60,8 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[VectorShape]:
                         item.x.channels)]
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     item, = part
-    constants = {"K": item.x.channels, "N": item.y.channels, "XP": item.x.pitch, "YP": item.y.pitch, **layer_constants(item),
-                 "INTEGER": kind == "int8", "ROUND": item.layer.rounding}
-    return (item.x, np.ascontiguousarray(item.layer.weights.T), *channel_constants(item), item.y), constants
+    constants = {"K": item.x.channels, "N": item.y.channels, "XP": item.x.pitch, "YP": item.y.pitch,
+                 "INTEGER": kind == "int8", "ROUND": item.layer.rounding, **launch.layer_constants(item)}
+    return (item.x, np.ascontiguousarray(item.layer.weights.T), *launch.channel_constants(item), item.y), constants

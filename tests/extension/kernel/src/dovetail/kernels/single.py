@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dovetail.kernels import vector
 from dovetail.kernels.estimator import KernelWork, Number, Tiles, power, tiles_of
 from dovetail.kernels.items import Item
-from dovetail.kernels.operands import Constants, Operands
+from dovetail.kernels.launch import Given
 from dovetail.kernels.shape import Grid
 from dovetail.platform.gpu_specification import Gpu
 
@@ -37,5 +37,5 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[SingleShape]:
     return [SingleShape(*shape) for shape in vector.shapes_of(kind, part)]
 
 
-def operands(kind: str, part: Sequence[Item]) -> tuple[Operands, Constants]:
+def operands(kind: str, part: Sequence[Item]) -> Given:
     return vector.operands(kind, part)

@@ -16,6 +16,8 @@ NOTHING = np.zeros(1, dtype=np.int32)
 Operands = tuple[TensorLayout | Array | int, ...]
 Constant = int | float | bool | str
 Constants = Mapping[str, Constant]
+Given = tuple[Operands, Constants]
+"""What a launch is given."""
 
 
 def window_constants(window: Window) -> dict[str, int]:
