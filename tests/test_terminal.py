@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dovetail.cli import main
-from dovetail.terminal import shortened, table
+from dovetail.terminal import table
+from dovetail.words import shortened
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 MODEL = [str(FASHION / "fashion.onnx"), "--calibration", str(FASHION / "calibration.npz")]

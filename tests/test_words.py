@@ -11,7 +11,6 @@ import pytest
 
 import dovetail
 from dovetail.partition.pareto import Front
-from dovetail.report import units
 from dovetail.terminal import front_table, verification_line
 from dovetail.words import counted, plural
 
@@ -54,12 +53,10 @@ def test_the_sweep_finds_what_it_is_for() -> None:
 @pytest.mark.parametrize(("number", "expected"), [(0, "0 plans"), (1, "1 plan"), (2, "2 plans"), (1000, "1,000 plans")])
 def test_numbers_carry_their_noun(number: int, expected: str) -> None:
     assert counted(number, "plan") == expected
-    assert units.counted(number, "plan") == expected
 
 
-def test_irregular_nouns_and_unknown_numbers() -> None:
+def test_irregular_nouns() -> None:
     assert (plural(1, "class", "classes"), plural(2, "class", "classes")) == ("class", "classes")
-    assert units.counted(None, "frame") == f"{units.ABSENT} frames"
 
 
 def test_one_plan_and_one_frame_are_singular() -> None:

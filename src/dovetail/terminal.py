@@ -18,7 +18,7 @@ from dovetail.report.bits import shown_kinds
 from dovetail.report.units import joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
 from dovetail.runtime.clocks import clocks_sentence
-from dovetail.words import counted, plural
+from dovetail.words import counted, plural, shortened
 
 BUSIEST = 3
 """How many of what sets the pace of pipelined frames are named."""
@@ -44,11 +44,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
             lines += textwrap.wrap(row[-1], limit, initial_indent="    ", subsequent_indent="    ")
     lines.insert(1, "  ".join("─" * w for w in shown)[:limit])
     return "\n".join(lines)
-
-
-def shortened(name: str, width: int) -> str:
-    """A long name without its middle: both ends tell layers apart."""
-    return name if len(name) <= width else f"{name[:(width - 1) // 2]}…{name[len(name) - width // 2:]}"
 
 
 def inspection(graph: Graph) -> dict[str, Any]:

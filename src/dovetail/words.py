@@ -1,4 +1,4 @@
-"""Words of numbers: singular and plural."""
+"""Words of numbers, singular and plural; long names made to fit."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ def plural(number: float, noun: str, several: str = "") -> str:
 def counted(number: int, noun: str, several: str = "") -> str:
     """`1 plan`, `2 plans`, `1,000 plans`."""
     return f"{number:,} {plural(number, noun, several)}"
+
+
+def shortened(name: str, width: int) -> str:
+    """A long name without its middle: both ends tell layers apart."""
+    return name if len(name) <= width else f"{name[:(width - 1) // 2]}…{name[len(name) - width // 2:]}"

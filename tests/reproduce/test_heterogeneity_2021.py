@@ -13,7 +13,8 @@ from dovetail.cli import main
 from dovetail.partition.plan import whole_on
 from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import gains, gp_figures, heterogeneity_2021
+from dovetail.report import sheet
+from dovetail.reproduce import gains, heterogeneity_2021
 from dovetail.reproduce.heterogeneity_2021 import BLOCKS, PaperBlock, believed, hand_partition, judge
 
 
@@ -48,7 +49,7 @@ def test_figure_4_is_drawn_for_every_block_and_both_quantities(found: dict[str, 
     for drawing in drawn.values():
         points = ElementTree.fromstring(drawing).findall(".//{http://www.w3.org/2000/svg}circle")
         assert len(points) == 3 * len(found["blocks"][0]["sizes"])
-        assert all(0 <= float(p.attrib["cy"]) <= gp_figures.HEIGHT for p in points)
+        assert all(0 <= float(p.attrib["cy"]) <= sheet.HEIGHT for p in points)
     assert "Figure 4: Fire, log10 of milliseconds" in drawn["figure_4_fire_latency.svg"]
 
 

@@ -7,8 +7,8 @@ from importlib import resources
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.front import BOTTOM, HEIGHT, LEFT, RIGHT, STYLE, TICKS, TOP, WIDTH, PixelScale
 from dovetail.report.markup import Markup, element, section, table
+from dovetail.report.sheet import Axes, sheet
 from dovetail.words import counted
 
 Row = Mapping[str, Any]
@@ -28,27 +28,15 @@ def accuracy_svg(document: Row, field: str, words: str, unit: Callable[[float], 
     """Accuracy over one cost; filled: no other point is better in all of accuracy, latency and area."""
     points: Sequence[Row] = document["points"]
     costs, rates = [p[field] for p in points], [p["accuracy"] for p in points]
-    across = PixelScale(min(costs), max(costs), LEFT, WIDTH - RIGHT)
-    down = PixelScale(min(rates), max(rates), HEIGHT - BOTTOM, TOP)
-    grid = []
-    for i in range(TICKS):
-        part = i / (TICKS - 1)
-        cost, rate = (min(v) + (max(v) - min(v)) * part for v in (costs, rates))
-        grid += [element("line", x1=across(cost), x2=across(cost), y1=TOP, y2=HEIGHT - BOTTOM, class_="grid"),
-                 element("text", unit(cost), x=across(cost), y=HEIGHT - BOTTOM + 22, text_anchor="middle"),
-                 element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=down(rate), y2=down(rate), class_="grid"),
-                 element("text", units.accuracy(rate), x=LEFT - 10, y=down(rate) + 4, text_anchor="end")]
+    axes = Axes((min(costs), max(costs)), (min(rates), max(rates)))
     marks = [element("g", element("title", f"{p['name']}: {units.accuracy(p['accuracy'])}, {unit(p[field])}; "
                                            f"{shown_kinds(p['kinds'])}"),
-                     element("circle", cx=f"{across(p[field]):.1f}", cy=f"{down(p['accuracy']):.1f}",
+                     element("circle", cx=f"{axes.across(p[field]):.1f}", cy=f"{axes.down(p['accuracy']):.1f}",
                              r=6 if p["name"] == document["chosen"] else 4, class_="point" if p["best"] else "bound",
                              fill=None if p["best"] else "none")) for p in points]
-    return element(
-        "svg", element("title", f"Accuracy over {words}"), element("style", Markup(STYLE)),
-        element("rect", width=WIDTH, height=HEIGHT, class_="paper"),
-        element("text", f"{document['model']} on {document['platform']}", x=LEFT, y=30, class_="title"),
-        element("text", f"accuracy over {words}; hollow: another choice is better; large: chosen", x=LEFT, y=50), grid, marks,
-        xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", width=WIDTH, height=HEIGHT, role="img")
+    return sheet(f"Accuracy over {words}", f"{document['model']} on {document['platform']}",
+                 f"accuracy over {words}; hollow: another choice is better; large: chosen",
+                 axes.grid(unit, units.accuracy), marks)
 
 
 def bits_page(document: Row) -> str:

@@ -8,7 +8,7 @@ from dovetail.report import units
 from dovetail.report.commands import synth_command
 from dovetail.report.markup import Markup, element, not_run, section, table
 from dovetail.report.palette import Report, bar, looks
-from dovetail.words import plural
+from dovetail.words import counted, plural
 
 BASELINES = {
     "cpu": "cpu alone",
@@ -23,8 +23,8 @@ BASELINES = {
 
 def resources(report: Report) -> Markup:
     """Section: what the plan expects to occupy and what synthesis counted, against the budget."""
-    counted = _counted(report)
-    tables = [t for d in report["platform"]["devices"] if (t := _device_table(report, d, counted))]
+    synthesized = _counted(report)
+    tables = [t for d in report["platform"]["devices"] if (t := _device_table(report, d, synthesized))]
     if not tables:
         tables = [element("p", "No device of this plan has a limited resource.")]
     missing = None
@@ -59,17 +59,17 @@ def _foreign(report: Report) -> Markup | None:
     )
 
 
-def _device_table(report: Report, device: dict[str, Any], counted: dict[tuple[str, str], float]) -> Markup | None:
+def _device_table(report: Report, device: dict[str, Any], synthesized: dict[tuple[str, str], float]) -> Markup | None:
     name, look = device["name"], looks(report)[device["name"]]
     planned = report["plan"]["resources"].get(name, {})
-    kinds = dict.fromkeys([*planned, *device["resources"], *(r for d, r in counted if d == name)])
+    kinds = dict.fromkeys([*planned, *device["resources"], *(r for d, r in synthesized if d == name)])
     if not kinds:
         return None
     rows = []
     for kind in kinds:
         used, limit = planned.get(kind, (None, None))
         limit = limit if limit is not None else device["resources"].get(kind)
-        rows.append((kind, units.count(limit), _filled(used, limit, look), _filled(counted.get((name, kind)), limit, look)))
+        rows.append((kind, units.count(limit), _filled(used, limit, look), _filled(synthesized.get((name, kind)), limit, look)))
     return table(
         f"Resources of {name}" + (f" ({device['family']})" if device["family"] else ""),
         ("Resource", "Budget", "Plan's estimate", "Synthesized"),
@@ -124,7 +124,7 @@ def baselines(report: Report) -> Markup:
             numeric=(2, 3),
             class_="bars compare",
         ),
-        element("p", f"{units.count(pinned)} of {units.counted(len(report['nodes']), 'node')} "
+        element("p", f"{units.count(pinned)} of {counted(len(report['nodes']), 'node')} "
                 f"{plural(pinned, 'is', 'are')} pinned. Devices alone run all of "
                 "them themselves; this plan and its bound keep the pins.", class_="muted") if pinned else None,
     )

@@ -39,6 +39,7 @@ EXTRAS: Mapping[str, str] = {
 PLAN_FIELDS = ("goal", "mode", "solver", "status", "objective", "lower_bound", "gap", "proven", "given_up", "beyond", "latency_s",
                "energy_j", "interval_s", "busy_s", "makespan_s", "resources", "baselines", "pinned", "notes")
 """What the report holds of a plan beside its nodes."""
+COST_FIELDS = tuple(f.name for f in dataclasses.fields(NodeCost) if f.name != "node")
 
 
 def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, extras: Mapping[str, object]) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, ex
             "devices": [_device(d) for d in platform.devices],
             "links": [_link(link) for link in platform.links],
         },
-        "plan": {name: getattr(plan, name) for name in PLAN_FIELDS},
+        "plan": _fields(plan, PLAN_FIELDS),
         "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name)) for node in graph.nodes],
         "timeline": {"makespan_s": timeline.makespan_s, "tasks": timeline.tasks, "buffers": timeline.buffers},
         **{key: extras[key] for key in EXTRAS},
@@ -104,6 +105,10 @@ def plain(value: object, where: str) -> Any:
     raise BuildError(f"{where}: a {type(value).__name__} cannot stand in a report; give text, numbers, lists or mappings")
 
 
+def _fields(value: object, names: Sequence[str]) -> dict[str, object]:
+    return {name: getattr(value, name) for name in names}
+
+
 def _model(graph: Graph, plan: Plan) -> dict[str, object]:
     return {
         "name": plan.model or graph.name,
@@ -121,10 +126,8 @@ def _model(graph: Graph, plan: Plan) -> dict[str, object]:
 
 def _node(graph: Graph, node: Node, split: Split | None, cost: NodeCost | None) -> dict[str, object]:
     shapes = graph.input_shapes(node)
-    shown: dict[str, object] = {} if cost is None else {f.name: getattr(cost, f.name) for f in dataclasses.fields(cost)}
-    shown.pop("node", None)
     return {
-        **shown,
+        **({} if cost is None else _fields(cost, COST_FIELDS)),
         "name": node.name,
         "op": node.op.kind,
         "attributes": node.op.attributes(),
@@ -145,19 +148,11 @@ def _pieces(split: Split) -> Sequence[Mapping[str, object]]:
 
 def _device(device: Device) -> dict[str, object]:
     return {
-        "name": device.name,
-        "kind": device.kind,
-        "description": device.description,
-        "model": device.model,
-        "models": device.models,
+        **_fields(device, ("name", "kind", "description", "model", "models")),
         "accuracy": _accuracy(device),
-        "family": device.family,
-        "resources": device.resources,
-        "sources": device.sources,
+        **_fields(device, ("family", "resources", "sources")),
         "values": {
-            "idle_power_w": device.idle_power_w,
-            "busy_power_w": device.busy_power_w,
-            "clock_hz": device.clock_hz,
+            **_fields(device, ("idle_power_w", "busy_power_w", "clock_hz")),
             **device.parameters,
             **{f"resources.{k}": v for k, v in device.resources.items()},
         },
@@ -176,13 +171,6 @@ def _accuracy(device: Device) -> list[dict[str, object]]:
 
 def _link(link: Link) -> dict[str, object]:
     return {
-        "name": link.name,
-        "ends": link.ends,
-        "sources": link.sources,
-        "shared_memory": link.shared_memory,
-        "values": {
-            "bandwidth_bytes_per_s": link.bandwidth_bytes_per_s,
-            "latency_s": link.latency_s,
-            "energy_j_per_byte": link.energy_j_per_byte,
-        },
+        **_fields(link, ("name", "ends", "sources", "shared_memory")),
+        "values": _fields(link, ("bandwidth_bytes_per_s", "latency_s", "energy_j_per_byte")),
     }

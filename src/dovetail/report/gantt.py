@@ -7,7 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.markup import Markup, element, section
+from dovetail.report.markup import Markup, centred, element, section
 from dovetail.report.palette import Report, looks
 from dovetail.report.tracks import resource_order, tracks
 
@@ -123,7 +123,7 @@ def _task(index: int, task: Mapping[str, Any], whole: float, top: float, look: s
         else None,
         element(
             "svg",
-            element("text", task["node"], x="50%", y="15", text_anchor="middle", class_=f"on-{look} part-name"),
+            centred(task["node"], "50%", "15", f"on-{look} part-name"),
             x=f"{start:.4f}%",
             y=top + 4,
             width=f"{long:.4f}%",

@@ -9,6 +9,7 @@ from dovetail.report import units
 from dovetail.report.commands import POWER, synth_command
 from dovetail.report.markup import Markup, element, not_run, section, table
 from dovetail.report.palette import Report, bar, looks
+from dovetail.words import counted
 
 
 def hardware(report: Report) -> Markup:
@@ -87,8 +88,8 @@ def _fifos(design: Mapping[str, Any], look: str) -> Markup:
 
 def _files(files: list[Mapping[str, Any]]) -> Markup:
     """Names and lengths, folded away."""
-    items = [element("li", element("code", f["name"]), f", {units.counted(f['lines'], 'line')}") for f in files]
-    return element("details", element("summary", units.counted(len(files), "Verilog file")), element("ul", items))
+    items = [element("li", element("code", f["name"]), f", {counted(f['lines'], 'line')}") for f in files]
+    return element("details", element("summary", counted(len(files), "Verilog file")), element("ul", items))
 
 
 def _power(report: Report) -> Markup:

@@ -60,7 +60,7 @@ def verdict(report: Report) -> str:
     if checked is None:
         parts.append("not yet verified")
     elif checked["equal"]:
-        parts.append(f"bit-exact over {units.counted(checked['frames'], 'frame')}")
+        parts.append(f"bit-exact over {counted(checked['frames'], 'frame')}")
     else:
         parts.append(f"NOT bit-exact: {checked['first_mismatch']}")
     return "; ".join(parts) + "."
@@ -162,7 +162,7 @@ def _bits(report: Report) -> Markup:
     return _card(
         "Verification",
         "✓ bit-exact",
-        f"{units.counted(checked['frames'], 'frame')}, {units.counted(checked['tensors_compared'], 'tensor')} compared",
+        f"{counted(checked['frames'], 'frame')}, {counted(checked['tensors_compared'], 'tensor')} compared",
         "good",
     )
 

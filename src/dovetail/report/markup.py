@@ -44,6 +44,16 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
     return Markup(start if tag in VOID else f"{start}{join(children)}</{tag}>")
 
 
+def centred(words: object, x: object, y: object, class_: str) -> Markup:
+    """Words of a drawing around a place."""
+    return element("text", words, x=x, y=y, text_anchor="middle", class_=class_)
+
+
+def ornament(class_: str, width: str, height: str, *children: object) -> Markup:
+    """A small drawing beside words that say the same: nothing for who listens or moves by keys."""
+    return element("svg", *children, class_=class_, width=width, height=height, aria_hidden="true", focusable="false")
+
+
 def breakable(name: str) -> Markup:
     """A long name that may break after its separators."""
     return join([part, element("wbr")] if i % 2 else part for i, part in enumerate(re.split(r"([._/:\-]+)", name)))

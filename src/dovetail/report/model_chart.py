@@ -10,6 +10,7 @@ from dovetail.platform.quantity import Errors, QuantityModel
 from dovetail.report import units
 from dovetail.report.markup import Markup, element
 from dovetail.report.palette import Report
+from dovetail.words import counted
 
 WIDTH, HEIGHT = 410, 456
 LEFT, RIGHT, TOP = 68, 18, 78
@@ -78,7 +79,7 @@ def captions(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """How far the rows are off, in lines."""
     percent = {key: f"{units.significant(100 * entry[key], 2)} %" for key in ("mean", "p50", "p90")}
     met = "" if entry["coverage"] is None else f", {100 * entry['coverage']:.0f} % of rows in it"
-    return (f"{units.counted(entry['rows'], 'row')}, each left out of its fit: {percent['mean']} off on average",
+    return (f"{counted(entry['rows'], 'row')}, each left out of its fit: {percent['mean']} off on average",
             f"half within {percent['p50']}, nine of ten within {percent['p90']}",
             f"90 % interval: prediction × {entry['low']:.3f} to {entry['high']:.3f}{met}")
 

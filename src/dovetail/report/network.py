@@ -7,9 +7,9 @@ from typing import Any
 
 from dovetail.report import units
 from dovetail.report.layout import BOX_HEIGHT, BOX_WIDTH, Point, arrange
-from dovetail.report.markup import Markup, element, scroller, section
+from dovetail.report.markup import Markup, centred, element, scroller, section
 from dovetail.report.palette import Report, legend, looks
-from dovetail.words import counted
+from dovetail.words import counted, shortened
 
 HEAD = 42
 """Height of a box's text part; the coloured part is below."""
@@ -114,21 +114,15 @@ def _box(index: int, node: Mapping[str, Any], at: Point, shown: Mapping[str, str
     caption = None
     if len(node["pieces"]) > 1:
         parts = " + ".join(str(p["stop"] - p["start"]) for p in node["pieces"])
-        caption = element(
-            "text",
-            f"{parts} {str(node['axis']).replace('_', ' ')}",
-            x=f"{BOX_WIDTH / 2:g}",
-            y=BOX_HEIGHT + 13,
-            class_="split-note",
-            text_anchor="middle",
-        )
+        words = f"{parts} {str(node['axis']).replace('_', ' ')}"
+        caption = centred(words, f"{BOX_WIDTH / 2:g}", BOX_HEIGHT + 13, "split-note")
     return element(
         "a",
         element(
             "g",
             element("rect", width=BOX_WIDTH, height=BOX_HEIGHT, rx="8", class_="card"),
-            element("text", _fitted(node["name"], 22), x="10", y="17", class_="box-name"),
-            element("text", _fitted(f"{node['op']}  {units.shape(node['shape'][1:])}", 25), x="10", y="33", class_="box-op"),
+            element("text", shortened(node["name"], 22), x="10", y="17", class_="box-name"),
+            element("text", shortened(f"{node['op']}  {units.shape(node['shape'][1:])}", 25), x="10", y="33", class_="box-op"),
             _parts(node, shown),
             caption,
             transform=f"translate({x:g} {y:g})",
@@ -165,43 +159,19 @@ def _parts(node: Mapping[str, Any], shown: Mapping[str, str]) -> list[Markup]:
             )
         )
         if fitting:
-            parts.append(
-                element(
-                    "text",
-                    fitting,
-                    x=f"{left + width / 2:.2f}",
-                    y=HEAD + 18.5,
-                    text_anchor="middle",
-                    class_=f"on-{look} part-name",
-                )
-            )
+            parts.append(centred(fitting, f"{left + width / 2:.2f}", HEAD + 18.5, f"on-{look} part-name"))
         left += width
     return parts
 
 
 def _terminal(kind: str, tensor: str, shape: Sequence[int], at: Point) -> Markup:
-    middle = BOX_WIDTH / 2
+    middle, words = f"{BOX_WIDTH / 2:g}", f"{kind} {tensor}" if tensor != kind else kind
     return element(
         "g",
         element("rect", y="15", width=BOX_WIDTH, height="44", rx="22", class_="terminal"),
-        element(
-            "text",
-            _fitted(f"{kind} {tensor}" if tensor != kind else kind, 22),
-            x=f"{middle:g}",
-            y="34",
-            text_anchor="middle",
-            class_="box-name",
-        ),
-        element("text", units.shape(shape), x=f"{middle:g}", y="49", text_anchor="middle", class_="box-op"),
+        centred(shortened(words, 22), middle, "34", "box-name"),
+        centred(units.shape(shape), middle, "49", "box-op"),
         transform=f"translate({at[0]:g} {at[1]:g})",
         role="img",
         aria_label=f"{kind} {tensor}, {units.shape(shape)}",
     )
-
-
-def _fitted(words: str, characters: int) -> str:
-    """Words cut in the middle where a box is too narrow; ends tell layers apart better than middles."""
-    if len(words) <= characters:
-        return words
-    head = (characters - 1) // 2
-    return f"{words[:head]}…{words[-(characters - 1 - head) :]}"

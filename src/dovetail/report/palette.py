@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.report.markup import Markup, element
+from dovetail.report.markup import Markup, element, ornament
 
 Report = Mapping[str, Any]
 
@@ -69,15 +69,7 @@ def definitions() -> Markup:
 
 
 def swatch(look: str) -> Markup:
-    return element(
-        "svg",
-        element("rect", width="100%", height="100%", rx="3", class_=f"fill-{look}"),
-        class_="swatch",
-        width="22",
-        height="14",
-        aria_hidden="true",
-        focusable="false",
-    )
+    return ornament("swatch", "22", "14", element("rect", width="100%", height="100%", rx="3", class_=f"fill-{look}"))
 
 
 def legend(report: Report) -> Markup:
@@ -102,13 +94,6 @@ def legend(report: Report) -> Markup:
 
 def bar(fraction: float, look: str) -> Markup:
     """A bar as long as `fraction` of its cell; the number stands beside it in text."""
-    return element(
-        "svg",
-        element("rect", width="100%", height="100%", rx="3", class_="groove"),
-        element("rect", width=f"{100 * min(1.0, max(0.0, fraction)):.3f}%", height="100%", rx="3", class_=f"fill-{look}"),
-        class_="bar",
-        width="100%",
-        height="14",
-        aria_hidden="true",
-        focusable="false",
-    )
+    filled = f"{100 * min(1.0, max(0.0, fraction)):.3f}%"
+    return ornament("bar", "100%", "14", element("rect", width="100%", height="100%", rx="3", class_="groove"),
+                    element("rect", width=filled, height="100%", rx="3", class_=f"fill-{look}"))

@@ -34,7 +34,7 @@ def _compared(report: Report) -> Markup:
     equal = checked["equal"]
     result = "Every compared value equals the integer reference" if equal \
         else f"Differs from the integer reference: {checked['first_mismatch']}"
-    amount = f"{units.counted(checked['frames'], 'frame')}, {units.counted(checked['tensors_compared'], 'tensor')} compared"
+    amount = f"{counted(checked['frames'], 'frame')}, {counted(checked['tensors_compared'], 'tensor')} compared"
     return element(
         "p",
         element("strong", "✓ Bit-exact. " if equal else "✗ Mismatch. "),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, isfinite, log10
 
-from dovetail.words import plural
+from dovetail.words import counted
 
 ABSENT = "–"
 """Printed where there is no number."""
@@ -72,11 +72,6 @@ def count(value: float | None) -> str:
     if float(value).is_integer():
         return f"{int(value):,}"
     return significant(value)
-
-
-def counted(value: float | None, noun: str) -> str:
-    """`count` with its noun: `1 frame`, `2 frames`."""
-    return f"{count(value)} {plural(2 if value is None else value, noun)}"
 
 
 def percent(fraction: float | None, digits: int = 3) -> str:
