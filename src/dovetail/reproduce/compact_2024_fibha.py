@@ -140,8 +140,7 @@ def heuristic(graph: Graph, device: Device, blocks: Blocks) -> dict[str, Any]:
             "dedicated": split.found.cut, "steps": [[s.cut, s.latency] for s in split.steps]}
 
 
-def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str] = BOARDS,
-              size: int | None = None) -> dict[str, Any]:
+def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str] = BOARDS) -> dict[str, Any]:
     """All kinds of accelerators for some networks on some boards, and the papers' claims."""
     found: dict[str, Any] = {}
     gpus: dict[str, Any] = {}
@@ -151,7 +150,7 @@ def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str]
         platform = board_of(board)
         device = fpga_of(platform)
         if kind is KINDS[0]:
-            graph = region(network, size, device)
+            graph = region(network, None, device)
             blocks = Blocks(graph, device)
             gpus.setdefault(network, {gpu: on_gpu(graph, gpu) for gpu in GPUS})
         entry = figures(graph, platform, kind, blocks) if isinstance(kind, Architecture) else heuristic(graph, device, blocks)

@@ -71,6 +71,8 @@ COUNTS = (1, 2, 3, 4, 6, 8, 12, 24)
 RECORD = "lq_2020.json"
 HOST_LINK_BYTES_PER_S = 4.25e9
 BLOCK_FILTERS = 128
+SEARCH_S = 10.0
+"""Seconds to search for each plan of a whole network (chosen)."""
 ROUTABLE = 0.7
 """The part of a board's look-up tables that plans of whole networks use at most."""
 
@@ -108,9 +110,9 @@ def large_layers_shared(graph: Graph, platform: Platform) -> Assignment:
     return found
 
 
-def plan_at(graph: Graph, platform: Platform, pace: int, time_limit_s: float = 10.0) -> Plan | None:
+def plan_at(graph: Graph, platform: Platform, pace: int) -> Plan | None:
     """The plan of all layers on the boards at a pace, large ones shared evenly, else in any way; None where none was found."""
-    options = Options(goal=Goal.THROUGHPUT, time_limit_s=time_limit_s, thrift=0.0)
+    options = Options(goal=Goal.THROUGHPUT, time_limit_s=SEARCH_S, thrift=0.0)
     pinned = large_layers_shared(graph, platform)
     for given in (pinned, {}) if pinned else ({},):
         try:
@@ -208,14 +210,14 @@ def figure_4_8() -> dict[str, Any]:
 
 
 def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequence[int] = COUNTS,
-              training: Path | None = None, graph: Graph | None = None) -> dict[str, Any]:
+              training: Path | None = None) -> dict[str, Any]:
     """The paper's legible figures beside ours: every layer on one board, layer 2 by folds and bits, the network on boards.
 
-    `training` is a record of `bench/lq_training.py` in the place of the committed one; `graph` a network in the place of AlexNet.
+    `training` is a record of `bench/lq_training.py` in the place of the committed one.
     """
     trained = load_training(training)
     progress("draw LQ AlexNet", 0, 1)
-    graph = graph or lq_alexnet()
+    graph = lq_alexnet()
     found: dict[str, Any] = {}
     for board in boards:
         device = load_platform(f"{board}:1").of_kind(Kind.FPGA)[0]
@@ -237,20 +239,17 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
 
 
 def _ratios(measured: Mapping[str, Any]) -> list[str]:
-    """What the record says about popcounts, faults and a cut, a line each where it does."""
-    peers = {"int8 adder graphs": measured.get("popcount_vs_int8"), "tables": measured.get("popcount_vs_table")}
-    found = [f"Popcounts take at most {row['value']:.3f} of the logic of {peer} (asked {row['target']:.2f}), over "
-             f"{', '.join(row['by_layer'])}." for peer, row in peers.items() if row]
-    if faults := measured.get("faults"):
-        found.append(f"Words of links lost, duplicated or flipped over {faults['frames']:,} frames: {faults['injected']:,}, "
-                     f"reported {faults['detected']:,}, wrong outputs {faults['wrong_outputs']}.")
-    if cut := measured.get("fic_cut"):
-        found.append(f"A small AlexNet cut over two boards, links simulated: {'bit-exact' if cut['bit_exact'] else 'WRONG'} over "
-                     f"{cut['frames']} frames.")
-    if memories := measured.get("memories"):
-        parts = ", ".join(f"{row['part']:.1%}" for row in memories["boards"].values())
-        found.append(f"Block memories of the network on fic:3 as Yosys counts them, board by board: {parts}.")
-    return [*found, ""] if found else []
+    """What the record says about popcounts, faults, a cut and memories, a line each."""
+    peers = {"int8 adder graphs": measured["popcount_vs_int8"], "tables": measured["popcount_vs_table"]}
+    faults, cut = measured["faults"], measured["fic_cut"]
+    parts = ", ".join(f"{row['part']:.1%}" for row in measured["memories"]["boards"].values())
+    return [*(f"Popcounts take at most {row['value']:.3f} of the logic of {peer} (asked {row['target']:.2f}), over "
+              f"{', '.join(row['by_layer'])}." for peer, row in peers.items()),
+            f"Words of links lost, duplicated or flipped over {faults['frames']:,} frames: {faults['injected']:,}, "
+            f"reported {faults['detected']:,}, wrong outputs {faults['wrong_outputs']}.",
+            f"A small AlexNet cut over two boards, links simulated: {'bit-exact' if cut['bit_exact'] else 'WRONG'} over "
+            f"{cut['frames']} frames.",
+            f"Block memories of the network on fic:3 as Yosys counts them, board by board: {parts}."]
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -269,12 +268,12 @@ def text(document: Mapping[str, Any]) -> str:
     measured = document["measured"]["alexnet_conv2_cycles"]
     area = measured["area_xcku095"]
     paths = [(name, family, *(f"{row.get(key, 0):,.0f}" for key in ("lut", "ff", "bram", "dsp")))
-             for name, families in document["measured"].get("datapaths", {}).items() for family, row in families.items() if row]
+             for name, families in document["measured"]["datapaths"].items() for family, row in families.items() if row]
     return "\n".join([
         "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
         f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
         f"{area['bram']:,.0f} BRAM36, {area['dsp']:,.0f} DSP by Yosys.", "",
-        *_ratios(document["measured"]),
+        *_ratios(document["measured"]), "",
         "Datapaths of codes, int8, and the paper's baselines in FP32, whole engines with constant weights, by Yosys:",
         table(("layer and datapath", "family", "LUT, LUT4, ALM", "registers", "RAM blocks", "DSP"), paths), "",
         "Layer 2 by folds (the paper's placements of pipeline and unroll pragmas), by the model:",

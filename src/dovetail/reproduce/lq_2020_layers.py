@@ -1,6 +1,6 @@
 """LQ multi-FPGA 2020, layer by layer: what one board holds, and what bits cost beside what they are worth.
 
-Areas are those plans go by. Accuracies come from a record of `bench/lq_training.py`; without one they are not measured.
+Areas are those plans go by. Accuracies come from a record of `bench/lq_training.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def with_bits(shape: CodedShape, weights: int, activations: int) -> CodedShape:
                    steps=steps_of(read) if read else 0)
 
 
-def bits_of_conv2(graph: Graph, device: Device, training: Mapping[str, Any] | None,
+def bits_of_conv2(graph: Graph, device: Device, training: Mapping[str, Any],
                   clocks: int = CONV2_CLOCKS) -> list[dict[str, Any]]:
     """Layer 2 over bit widths, each in its best fold within so many clocks, beside what networks of those bits reached."""
     shape, limits, rows = coded_shape(graph, graph.node("conv2")), tuple(sorted(device.resources.items())), list[dict[str, Any]]()
@@ -83,7 +83,7 @@ def bits_of_conv2(graph: Graph, device: Device, training: Mapping[str, Any] | No
         if weights < FLOAT_BITS:
             best = best_coded_fold(with_bits(shape, weights, activations), device.model, limits, clocks)
             kind = f"w{weights}a{activations}"
-        trained, other = ((training or {}).get("experiments", {}).get(f"{name}-{kind}", {}) for name in (NETWORK, OTHER))
+        trained, other = (training["experiments"].get(f"{name}-{kind}", {}) for name in (NETWORK, OTHER))
         row = {"weights": weights, "activations": activations, "experiment": f"{NETWORK}-{kind}",
                "accuracy": trained.get("mean_accuracy"), "points_lost": trained.get("points_lost"),
                "accuracy_of_other": other.get("mean_accuracy")}
@@ -95,11 +95,9 @@ def bits_of_conv2(graph: Graph, device: Device, training: Mapping[str, Any] | No
     return rows
 
 
-def load_training(path: Path | None = None) -> dict[str, Any] | None:
-    """The record of trainings, where there is one; a path that was asked for must be there."""
+def load_training(path: Path | None) -> dict[str, Any]:
+    """The record of trainings: one that was asked for, or the one that comes along."""
     source = path or TRAINING
-    if path is None and not source.is_file():
-        return None
     try:
         found: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -128,10 +126,8 @@ def bits_table(rows: list[dict[str, Any]]) -> str:
     return table(("bits", f"{NETWORK}, CIFAR-10", "points lost", OTHER, "fold", "cycles", "LUT", "BRAM36", "DSP", "fits"), shown)
 
 
-def training_table(training: Mapping[str, Any] | None) -> str:
+def training_table(training: Mapping[str, Any]) -> str:
     """Every experiment that was trained, for a terminal."""
-    if training is None:
-        return f"{NOT_MEASURED}: the record of trainings is not there; `python bench/lq_training.py --json` writes it"
     shown = [(name, f"{row['mean_accuracy']:.2f} %", "" if row.get("points_lost") is None else f"{row['points_lost']:.2f}",
               str(len(row.get("runs", ()))), row.get("published") or "") for name, row in training["experiments"].items()]
     return table(("experiment", "accuracy, mean", "points lost", "seeds", "published"), shown)
