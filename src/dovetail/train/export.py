@@ -35,7 +35,7 @@ from dovetail.ir import (
     Window,
 )
 from dovetail.numerics.lq import PRODUCT_BITS, LearnedLayer, boundaries_of, coded_node, ranked, threshold_node
-from dovetail.train.networks import Chain, Residual, ResidualBlock, Rising, TrainedLayer
+from dovetail.train.networks import Chain, Residual, ResidualBlock, TrainedLayer, affine_of
 from dovetail.train.quantizers import ByteActivation, ByteWeight
 
 IMAGE = Scheme(8, False, (-8,))
@@ -157,7 +157,7 @@ class _Exporter:
             stored = self.plain(f"{name}_entry", Clip(), (stream.tensor,), scheme)
             return TrainedTensor(stored, 0, np.asarray([scheme.scale]), scheme.hi)
         basis, boundaries = _quantizer(activation)
-        gain, offset = _normed(block.entry.norm)
+        gain, offset = affine_of(block.entry.norm)
         node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, boundaries, gain, offset)
         return TrainedTensor(self.add(node, (steps,), Scheme(activation.bits, False, (0,))), activation.bits, basis)
 
@@ -193,13 +193,7 @@ def _affine(layer: Any) -> tuple[Real, Real]:
     """Gain and offset of BatchNorm as it evaluates, or one and the bias."""
     if layer.norm is None:
         return np.ones(len(layer.weight)), _array(layer.bias)
-    return _normed(layer.norm)
-
-
-def _normed(norm: Any) -> tuple[Real, Real]:
-    weight = norm.weight.abs() if isinstance(norm, Rising) else norm.weight
-    gain = _array(weight) / np.sqrt(_array(norm.running_var) + norm.eps)
-    return gain, _array(norm.bias) - _array(norm.running_mean) * gain
+    return affine_of(layer.norm)
 
 
 def _weights(layer: Any) -> tuple[Array, int, Real]:

@@ -45,7 +45,7 @@ from dovetail.ir import (
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.mixed import BitChoices
-from dovetail.train.networks import Precision, activation_of, weight_quantizer
+from dovetail.train.networks import Precision, activation_of, affine_of, weight_quantizer
 from dovetail.words import counted
 
 Tensor = Any
@@ -141,13 +141,6 @@ class Tuned(nn.Module):
         if self.training and not self.ready:
             self.begin(x)
         return _bounded(self.norm(self.product(read, self.quantizer(self.weight))), self.op.clamp)
-
-    def affine(self) -> tuple[Real, Real]:
-        """Gain and offset of the norm as it evaluates."""
-        mean, variance, weight, bias = (v.detach().cpu().double().numpy() for v in (
-            self.norm.running_mean, self.norm.running_var, self.norm.weight, self.norm.bias))
-        gain: Real = weight / np.sqrt(variance + self.norm.eps)
-        return gain, bias - mean * gain
 
 
 class ImportedNetwork(nn.Module):
@@ -258,8 +251,7 @@ class _Trained(BitChoices):
                 layer.quantizer.basis.detach().cpu().double().numpy())
 
     def affine_of(self, node: Node, codes: Array, fitted: Real, basis: Real | None, scheme: Scheme) -> tuple[Real, Real]:
-        affine: tuple[Real, Real] = self.origin.tuned[_key(node.name)].affine()
-        return affine
+        return affine_of(self.origin.tuned[_key(node.name)].norm)
 
 
 def to_graph(network: ImportedNetwork, images: Array, name: str) -> Graph:
@@ -272,7 +264,7 @@ def to_graph(network: ImportedNetwork, images: Array, name: str) -> Graph:
     for node in graph.nodes:
         if _key(node.name) in network.tuned:
             layer = network.tuned[_key(node.name)]
-            gain, offset = layer.affine()
+            gain, offset = affine_of(layer.norm)
             weight = layer.quantizer(layer.weight).detach().cpu().double().numpy()
             whole = weight * gain.reshape(-1, *[1] * (weight.ndim - 1))
             constants[node.params[0]] = replace(constants[node.params[0]], array=whole.astype(np.float32))

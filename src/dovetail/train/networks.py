@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from dovetail.errors import UsageError
+from dovetail.ir import Real
 from dovetail.train.quantizers import (
     ByteActivation,
     ByteWeight,
@@ -141,6 +143,14 @@ class Rising(nn.BatchNorm2d):
     def forward(self, x: Tensor) -> Tensor:
         return functional.batch_norm(x, self.running_mean, self.running_var, self.weight.abs(), self.bias, self.training,
                                      self.momentum, self.eps)
+
+
+def affine_of(norm: Any) -> tuple[Real, Real]:
+    """Gain and offset of BatchNorm as it evaluates, in double precision."""
+    mean, variance, weight, bias = (v.detach().cpu().double().numpy() for v in (
+        norm.running_mean, norm.running_var, norm.weight, norm.bias))
+    gain: Real = (np.abs(weight) if isinstance(norm, Rising) else weight) / np.sqrt(variance + norm.eps)
+    return gain, bias - mean * gain
 
 
 class BlockEntry(nn.Module):
