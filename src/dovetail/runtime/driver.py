@@ -17,20 +17,6 @@ import numpy as np
 
 from dovetail.errors import TransportError, UsageError
 from dovetail.fpga.axi import registers
-from dovetail.fpga.axi.registers import (
-    ABANDON,
-    CLEAR,
-    ENABLE,
-    MEMORY_ENABLE,
-    MEMORY_ERROR,
-    READ_RESPONSE,
-    RESETTING,
-    SELF_TEST,
-    SOFT_RESET,
-    TEST_DONE,
-    TEST_PASSED,
-    WRITE_RESPONSE,
-)
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.packing import as_pixels, count_frames, from_packets, to_packets
 from dovetail.fpga.transport import SimulatedBoard, Transport
@@ -110,7 +96,7 @@ class Accelerator:
         self.transport.write(self.addresses[name], value)
 
     def _control(self, wanted: int) -> None:
-        self.write("CONTROL", ENABLE.mask | wanted)
+        self.write("CONTROL", registers.ENABLE.mask | wanted)
 
     def identify(self) -> str:
         """The board's build hash; raises TransportError where the board is foreign, of another map or of another build."""
@@ -139,7 +125,7 @@ class Accelerator:
         address = self.transport.provide(image, size)
         self.write("MEMORY_BASE_LO", address & 0xFFFF_FFFF)
         self.write("MEMORY_BASE_HI", address >> 32)
-        self.write("MEMORY_CONTROL", MEMORY_ENABLE.mask)
+        self.write("MEMORY_CONTROL", registers.MEMORY_ENABLE.mask)
         return address
 
     def load(self, sets: Mapping[str, Array]) -> None:
@@ -175,7 +161,7 @@ class Accelerator:
 
     def clear(self) -> None:
         """Counters and checksums restart."""
-        self._control(CLEAR.mask)
+        self._control(registers.CLEAR.mask)
 
     def soft_reset(self, abandon: bool = False) -> None:
         """Forget all frames under way.
@@ -186,8 +172,9 @@ class Accelerator:
         """
         if abandon:
             self.transport.abandon()
-        self._control(SOFT_RESET.mask | (ABANDON.mask if abandon else 0))
-        self._poll(RESETTING, 0, "the soft reset did not end; does a DMA channel hold a packet back? reset with abandon=True")
+        self._control(registers.SOFT_RESET.mask | (registers.ABANDON.mask if abandon else 0))
+        self._poll(registers.RESETTING, 0,
+                   "the soft reset did not end; does a DMA channel hold a packet back? reset with abandon=True")
         if abandon:  # what the board still sent between the two resets
             self.transport.abandon()
         if self.weights:
@@ -200,16 +187,16 @@ class Accelerator:
         A design that loads weights passes with those of its own build.
         """
         self._check_weights()
-        self._control(SELF_TEST.mask)
+        self._control(registers.SELF_TEST.mask)
         if self.weights:
-            self._poll(RESETTING, 0, "the reset before the self-test did not end")
+            self._poll(registers.RESETTING, 0, "the reset before the self-test did not end")
             self._fill()
-        status = self._poll(TEST_DONE, 1, "the self-test did not end; the core is stuck or its clock stands still")
+        status = self._poll(registers.TEST_DONE, 1, "the self-test did not end; the core is stuck or its clock stands still")
         outputs = range(len(self.shell.core.outputs))
         found = tuple(self.read(f"OUT{i}_CRC") for i in outputs)
         expected = tuple(self.read(f"OUT{i}_TEST_CRC") for i in outputs)
         self.clear()
-        return SelfTest(bool(TEST_PASSED.of(status)) and found == expected == self.shell.test_crcs, found, expected)
+        return SelfTest(bool(registers.TEST_PASSED.of(status)) and found == expected == self.shell.test_crcs, found, expected)
 
     def _poll(self, field: registers.Field, value: int, otherwise: str) -> int:
         for _ in range(POLLS):
@@ -264,11 +251,12 @@ class Accelerator:
 
     def _check(self, packets: list[Array], received: list[list[bytes]]) -> None:
         """Compare the board's view of what moved with ours."""
-        if self.shell.core.memory is not None and MEMORY_ERROR.of(self.read("STATUS")):
+        if self.shell.core.memory is not None and registers.MEMORY_ERROR.of(self.read("STATUS")):
             status, faults = self.read("MEMORY_STATUS"), self.read("MEMORY_FAULTS")
+            read, write = registers.READ_RESPONSE.of(status), registers.WRITE_RESPONSE.of(status)
             raise TransportError(f"board: memory answered {faults} times with an error, MEMORY_STATUS reads 0x{status:08X} "
-                                 f"(RRESP {READ_RESPONSE.of(status)}, BRESP {WRITE_RESPONSE.of(status)}); are all "
-                                 f"{self.read('MEMORY_BYTES'):,} bytes from MEMORY_BASE on there for the master?")
+                                 f"(RRESP {read}, BRESP {write}); are all {self.read('MEMORY_BYTES'):,} bytes from MEMORY_BASE "
+                                 "on there for the master?")
         for number, of_port in enumerate(packets):
             wrong = {n: self.read(f"IN{number}_{n}") for n in ("EARLY", "LATE")}
             if any(wrong.values()):
