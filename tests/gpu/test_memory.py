@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dovetail.gpu.memory import planned
 from dovetail.kernels.calls import Call
+from dovetail.kernels.launch import NOTHING
 from dovetail.kernels.layout import TensorLayout
-from dovetail.kernels.operands import NOTHING
 
 
 def place(name: str, channels: int) -> TensorLayout:
