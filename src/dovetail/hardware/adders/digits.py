@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dovetail.hardware.adders.graph import digit_counts, signed_digits
 from dovetail.hardware.shares import Ints
 from dovetail.ir import Constant
+from dovetail.ir.tensor import largest
 from dovetail.values import dataclass
 
 Value = TypeVar("Value")
@@ -107,7 +108,7 @@ def _factors(constant: Constant) -> NDArray[np.float32] | None:
     """What filters of floats are multiplied by to be rounded: the power of two at which the largest weight of each fits."""
     if constant.array.dtype.kind != "f":
         return None
-    peaks = constant.peaks().astype(np.float64)
+    peaks = largest(constant.array).astype(np.float64)
     scales = np.exp2(np.ceil(np.log2(np.where(peaks > 0, peaks, 1.0) / (LARGEST - 1))))
     return np.minimum(1.0 / scales, LARGEST_FLOAT).astype(np.float32)  # dead filters have tiny weights
 
