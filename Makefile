@@ -68,14 +68,15 @@ check: $(VENV)/.ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Those of a GPU (bench/gpu_*.py) and of training need one, mutated builds take half an hour, lq_accuracy judges a trained network,
-# effort and constants print tables; each says how it is run.
-ALONE := bench/gpu_%.py bench/lq_training.py bench/lq_accuracy.py bench/mutated_builds.py bench/effort.py bench/constants.py
-BENCHES := $(filter-out $(ALONE),$(wildcard bench/*.py))
+# Script, or script:part. Left out: those of a GPU and of training, mutated builds (half an hour), tables of constants and of work.
+BENCHES := check_figures clocks dhm dhm:layers engines:area engines:network engines:firb engines:arrays fibha lq models numerics \
+  numerics:builds numerics:imported numerics:pretrained numerics:unseen optimizer planning planning:branches zoo
 bench: $(VENV)/.ready
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,bench,peers]'
 	@mkdir -p build/bench
-	@set -e; for b in $(BENCHES); do echo "$$b"; $(BIN)/python $$b --json build/bench/$$(basename $$b .py).json; done
+	@set -e; for b in $(BENCHES); do \
+	  command="bench/$$(echo $$b | sed -e 's/:/.py --part /;t' -e 's/$$/.py/') --json build/bench/$$(echo $$b | tr : -).json"; \
+	  echo "$$command"; $(BIN)/python $$command; done
 
 reproduce: $(VENV)/.ready $(DEMO)/manifest.json
 	@scripts/system-packages data

@@ -1,10 +1,10 @@
-"""Direct Hardware Mapping in figures: area, adders, clock, simulation, compile time and other people's generators beside ours.
+"""Directly mapped layers: area, adders, clock, simulation, compile time, and other people's generators beside ours.
 
 `python bench/dhm.py --json FILE [--part NAME ...]`. Weights are Gaussian int8, every filter scaled to 127, seed 0. Areas are
-Yosys counts before place and route; only the ECP5 clock is a router's. Proofs (bench/proofs) run when named: random networks,
-modules of compact networks at their sizes, the example over 200 images, toggles, a folded design in synthesis. Syntheses are kept
-in the cache of `dovetail`. Times are of the clock, and of the processor where that says more on a busy machine. A part that lacks
-a tool says which and ends with 2.
+Yosys counts before place and route; only the ECP5 clock is a router's. `layers` (area of 16 layers against the model) and
+proofs (bench/lib/proofs) run when named: random networks, modules of compact networks at their sizes, the example over 200
+images, toggles, a folded design in synthesis. Syntheses are kept in the cache of `dovetail`. Times are of the clock, and of the
+processor where that says more on a busy machine. A part that lacks a tool says which and ends with 2.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.adders.subexpressions import _minimized, minimize
 from dovetail.ir import Array, Constant, Conv, Graph, Window
 from dovetail.ir.onnx.read import read_onnx
+from lib.dhm_layers import layer_areas
+from lib.dhm_multipliers import multipliers
 from lib.peers.adder_graph_rtl import GENERATORS
 from lib.peers.compare import compare_all
 from lib.peers.layers import SAME, gaussian, integer_network
@@ -233,25 +235,26 @@ def peers() -> dict[str, Any]:
     return {"peers": compare_all()}
 
 
+WHEN_NAMED: dict[str, Callable[[], dict[str, Any]]] = {
+    "layers": layer_areas, "random": random_networks, "modules": modules, "images": example_images, "activity": activity,
+    "folded": folded_area}
+"""Areas of layers, designs against the reference, toggles, a folded design in synthesis: proofs alone take half an hour."""
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "fmax": fmax, "simulation": simulation,
-    "compile": compiled, "model": area_model, "peers": peers}
-PROOFS: dict[str, Callable[[], dict[str, Any]]] = {
-    "random": random_networks, "modules": modules, "images": example_images, "activity": activity, "folded": folded_area}
-"""Designs against the reference, toggles and a folded design in synthesis: run when named, since they take half an hour."""
+    "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "multipliers": multipliers, "fmax": fmax,
+    "simulation": simulation, "compile": compiled, "model": area_model, "peers": peers, **WHEN_NAMED}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--part", action="append", choices=[*PARTS, *PROOFS],
-                        help="only this; repeatable; " + ", ".join(PROOFS) + " run only when named")
+    parser.add_argument("--part", action="append", choices=PARTS,
+                        help="only this; repeatable; " + ", ".join(WHEN_NAMED) + " run only when named")
     options = parser.parse_args()
     found: dict[str, Any] = {}
     failed = False
-    for name in options.part or PARTS:
+    for name in options.part or [name for name in PARTS if name not in WHEN_NAMED]:
         try:
-            found |= {**PARTS, **PROOFS}[name]()
+            found |= PARTS[name]()
         except DovetailError as error:
             print(f"{name}: {error}", file=sys.stderr)
             failed = True

@@ -53,10 +53,10 @@ from dovetail.reproduce.compact_2024_fibha import (
     steady_ms,
     utilisation_of,
 )
-from firb import blocks_of
+from lib.engines.firb import blocks_of
 
 FIRB_PACE, FIRB_BLOCKS = 150_000, ("features.3.depthwise.conv", "features.12.depthwise.conv")
-"""An early and a late inverted residual, by their depthwise layers; `bench/firb.py` has all of them."""
+"""An early and a late inverted residual, by their depthwise layers; `bench/engines.py --part firb` has all of them."""
 FRAMES, SMALL_FRAMES = 6, 12
 """Through an empty design the first few follow each other a little slower, until FIFOs are filled to where they settle: after
 three frames at 224 x 224, after seven at 96 x 96 (`--quick`)."""

@@ -1,14 +1,14 @@
-"""Networks, pairs of layers and the estimate on a GPU: a sitting of so many seconds, most telling first; another continues it.
+"""Networks, pairs of layers and the estimate on a GPU beside cuDNN: a sitting of so many seconds; another one continues it.
 
-`PYTHONPATH=src python bench/gpu_fcm.py --json FILE --seconds 1700 [--in-place 9] [--item "fp16 b64"] [--compile] [--list]`.
-Needs torch, triton, onnx and NumPy alone.
-Measures networks (bench/lib/gpu), pairs (bench/gpu_pairs.py), torch.compile, and tiles of networks the estimate was not
-fitted to (bench/gpu_estimator.py), and writes the file after every measurement. `session` in it says of every item when it
-was tried and what came of it. An item is not begun when what it takes, by experience, is no longer there, is interrupted when
-it takes four times as long, and is not tried a third time. `--list` says what there is to do and what is done. `--compile`
-measures nothing: it compiles all that the items will time, on all processors, which is most of what a sitting takes otherwise.
-`--apart` gives every item a process of its own (some seconds each to begin): a kernel that touches memory not its own ends all
-that its process has left to do on the GPU.
+`PYTHONPATH=src python bench/gpu_fcm.py --json FILE --seconds 1700 [--in-place 9] [--item "fp16 b64"] [--compile] [--list]`. Needs
+torch, triton, onnx and NumPy alone. Measures networks (bench/lib/gpu), pairs of layers, torch.compile, and tiles of networks the
+estimate was not fitted to (bench/gpu_estimator.py), most telling first, and writes the file after every measurement. `session` in
+it says of every item when it was tried and what came of it. An item is not begun when what it takes, by experience, is no longer
+there, is interrupted when it takes four times as long, and is not tried a third time. `--list` says what there is to do and what
+is done. `--compile` measures nothing: it compiles all that the items will time, on all processors, which is most of what a
+sitting takes otherwise. `--apart` gives every item a process of its own (some seconds each to begin): a kernel that touches
+memory not its own ends all that its process has left to do on the GPU. `--merge` puts what FILE holds into the record that comes
+with the package, and ends.
 
 int8 needs networks quantized where ONNX Runtime is: `--prepare` writes them to build/gpu_int8, to be taken along.
 
@@ -47,10 +47,13 @@ from dovetail.gpu.launcher import launcher_here
 from dovetail.gpu.precompile import CompileJob, precompile
 from dovetail.gpu.tuning import IN_PLACE_S, candidates
 from dovetail.kernels.lower import lower
-from gpu_estimator import UNSEEN, judge, to_time
-from gpu_estimator import measure as measure_tiles
-from gpu_pairs import NETWORK, calls_of, measure_pairs, pairs_of
+from lib.gpu.cases import FIRST, NETWORK, SECOND, UNSEEN
+from lib.gpu.estimate import judge
 from lib.gpu.networks import KINDS, measure, measure_compiled, opened, prepare, quantized, save
+from lib.gpu.pairs import calls_of, measure_pairs, pairs_of
+from lib.gpu.record import merge
+from lib.gpu.tiles import measure as measure_tiles
+from lib.gpu.tiles import to_time
 from lib.gpu.timing import gpu_is_here
 from lib.zoo_graph import network
 
@@ -61,8 +64,6 @@ GRACE_S = 20.0
 TRIES = 2
 UNSEEN_TILES = 8
 """Tiles timed of every kernel the estimate is judged with."""
-FIRST = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0")
-SECOND = ("shufflenet-v2", "squeezenet1.1", "xception", "ceit-blocks", "cvt-blocks", "mnasnet")
 
 
 class TookTooLongError(DovetailError):
@@ -308,7 +309,11 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="say what there is to do and what is done, and measure nothing")
     parser.add_argument("--rehearse", metavar="NAME", help="do everything with one small network, without a GPU")
     parser.add_argument("--prepare", action="store_true", help="quantize networks for int8, where ONNX Runtime is, and end")
+    parser.add_argument("--merge", action="store_true", help="put what FILE holds into the record of the package, and end")
     options = parser.parse_args()
+    if options.merge:
+        merge(options.json)
+        return
     if options.prepare:
         for one in dict.fromkeys((NETWORK, *FIRST, *SECOND, *(unseen for unseen, _ in UNSEEN))):
             prepare(one)

@@ -12,16 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bench.gpu_estimator import Placed, Timed, by_kernel, errors, judge, least_squares, once, tiled
-from bench.gpu_tuned import replaced
-from bench.gpu_tuned import taken as taken_from
 
 from dovetail.kernels.estimator import costs, costs_from, judged, seconds, tiles_of
 from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
 from lib.gpu.cost_fit import TABLES, Descent
 from lib.gpu.cost_fit import sampled as samples_of
+from lib.gpu.estimate import errors, judge, least_squares
 from lib.gpu.held_out import Choice, choices, different, readings
+from lib.gpu.tiles import Placed, Timed, by_kernel, once, tiled
+from lib.gpu.tuned import replaced
+from lib.gpu.tuned import taken as taken_from
 
 RECORD = Path(__file__).parents[2] / "bench/records/gpu_tiles.json"
 BYTES, BRIDGED = RECORD.with_name("gpu_tiles_int8.json"), RECORD.with_name("gpu_tiles_bridged.json")

@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-import gpu_estimator
 import gpu_fcm
-import gpu_pairs
-import gpu_record
 from dovetail.errors import UnsupportedError
 from dovetail.gpu import precompile
 from dovetail.gpu.launcher import Launcher
@@ -30,6 +27,7 @@ from dovetail.platform.gpu_specification import specification
 from gpu_fcm import Item, items, sit
 from lib import zoo_graph
 from lib.gpu import networks as gpu_networks
+from lib.gpu import pairs, record, tiles
 from lib.gpu.torch_network import TorchNetwork
 from tests.kernels.networks import activated, inverted
 
@@ -54,11 +52,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small network under every name; torch.compile and timing have no GPU to go by."""
     def network(name: str) -> Graph:
         return inverted(size=(4, 5))
-    for module in (gpu_networks, gpu_pairs, gpu_fcm, gpu_estimator):
+    for module in (gpu_networks, gpu_fcm, tiles):
         monkeypatch.setattr(module, "network", network)
     monkeypatch.setattr(gpu_fcm, "measure_compiled", lambda *_, **__: {"compile_us": 3.0, "compiling_s": 1.0})
-    monkeypatch.setattr(gpu_estimator, "TILES", 3)
-    monkeypatch.setattr(gpu_pairs, "COPIES", 1)
+    monkeypatch.setattr(tiles, "TILES", 3)
+    monkeypatch.setattr(pairs, "COPIES", 1)
     monkeypatch.setattr(precompile, "precompile", lambda jobs: set())
     monkeypatch.setattr(Tuner, "timed", lambda self, call, config: call.estimates_s[call.configs.index(config)])
 
@@ -117,7 +115,7 @@ def test_rows_of_a_sitting_replace_those_of_the_record() -> None:
                         "b": {"fp16": {"b1": {"ours_us": 5.0, "rel_err": 0.86, "cudnn_rel_err": 0.017}},
                               "int8": {"b1": {"ours_us": 5.0, "different": 3}}}},
            "pairs": {"fp32": {"b1": {"pairs": {"p": {}}}}}, "session": {"pairs fp32 b1": {"done": True}}}
-    found, said = gpu_record.merged(old, new)
+    found, said = record.merged(old, new)
     assert found["networks"]["a"]["fp16"] == {
         "b1": {"ours_us": 8.0, "compile_us": 20.0, "compile_mj": None, "compiling_s": None, "compile_date": "yesterday",
                "date": "today", "command": "c"}, "b8": {"ours_us": 7.0}}

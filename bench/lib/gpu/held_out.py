@@ -24,7 +24,8 @@ from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, Costs, costs_from, seconds, tiles_of
 from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
-from gpu_estimator import CLOSE, LAYERS, LEAST_TILES, Placed, by_kernel, fit_kernel, once
+from lib.gpu.estimate import CLOSE, LAYERS, LEAST_TILES, fit_kernel
+from lib.gpu.tiles import Placed, by_kernel, once
 
 FOLDS, DIVISIONS = 6, 2
 Place = tuple[str, int, tuple[str, ...], int]

@@ -34,7 +34,7 @@ from dovetail.kernels.estimator import Config, seconds, tiles_of
 from dovetail.kernels.layout import ELEMENT, TensorLayout
 from dovetail.kernels.table import kernel_of, work_of
 from dovetail.platform.gpu_specification import Gpu
-from gpu_record import mistaken
+from lib.gpu.record import mistaken
 from lib.gpu.timing import captured, cold_us, copy_bandwidth, device, gpu_is_here, millijoules, timed_us
 from lib.gpu.torch_network import TorchNetwork
 from lib.zoo_graph import network

@@ -2,7 +2,7 @@
 
 Threads multiply what they read from shared memory. The more results a thread has, the more products a value serves; the more of
 them Triton writes down one after another, the less an instruction cache holds; eight warps wait for less than four. Shares were
-fitted to times of tiles on one GPU by bench/gpu_products.py (products.toml, which names it); of GPUs with other multiprocessors
+fitted to times of tiles on one GPU by bench/gpu_estimator.py (products.toml says how); of GPUs with other multiprocessors
 they are extrapolations, as all costs are.
 """
 
@@ -23,7 +23,7 @@ LEAST = 0.1
 MOST = 0.9
 """The largest share: what is above was not measured."""
 IN_CACHE = 1024
-"""Products of a thread in a row from which on each doubling counts (chosen for the fit by bench/gpu_products.py)."""
+"""Products of a thread in a row from which on each doubling counts (chosen for the fit)."""
 SIZES = ("BP", "BN", "BK", "num_warps")
 """What makes the size of a tile."""
 Shares = Mapping[str, Mapping[str, float]]

@@ -53,7 +53,7 @@ RATES: dict[str, tuple[float, float]] = {
     "weights": (4.8e-05, 2.4e-08),
     "works": (7.3e-05, 0),
 }
-"""Seconds of each kind of step, and of each cell it goes through; `python bench/effort.py` measures them anew."""
+"""Seconds of each kind of step, and of each cell it goes through; `python bench/planning.py --part effort` measures them anew."""
 GUARD = 3.0
 """How many times as long as its limit, and as the work done so far should take, a search may compute before it hurries.
 

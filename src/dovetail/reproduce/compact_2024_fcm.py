@@ -1,6 +1,6 @@
 """Compact DNNs 2024, paper III: fused convolutional modules on a GPU, its claims beside what ours reach.
 
-Times come from a file that bench/gpu_fcm.py and bench/gpu_pairs.py write on a machine with a GPU; one of an NVIDIA H200 comes
+Times come from a file that bench/gpu_fcm.py writes on a machine with a GPU; one of an NVIDIA H200 comes
 along. TVM is not measured: PyTorch's compiler (torch.compile, max-autotune) stands in for it, and where that was not run,
 nothing does. What fusion of pairs is worth is taken from the fused kernels alone, never from the better of both forms; whole
 networks, in which every layer has the form that was faster, are figures of their own.

@@ -1,6 +1,6 @@
 """Inverted residual blocks of Compact DNNs 2024 as one engine (FIRB) beside plain pipelining: a record's figures as a table.
 
-The record is of `bench/firb.py`: blocks of MobileNetV2 for a ZCU102 at one pace, each of them built several ways.
+The record is of `bench/engines.py --part firb`: blocks of MobileNetV2 for a ZCU102 at one pace, each of them built several ways.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How exactly models that arrive quantized keep their numbers: zoo networks quantized by ONNX Runtime's own static quantizer.
 
-Each node of the imported graph is computed by our integers and by ONNX Runtime in float32, both from the values ONNX Runtime
-computed before it. Arbitrary scales make ties possible that the two round differently; they are counted, not hidden.
+`python bench/numerics.py --part imported --json FILE`. Each node of the imported graph is computed by our integers and by ONNX
+Runtime in float32, both from the values ONNX Runtime computed before it. Arbitrary scales make ties possible that the two round
+differently; they are counted, not hidden.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -63,10 +64,10 @@ def compare(name: str, size: int, form: QuantFormat, activation: QuantType, fold
             "largest_difference": largest}
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, size in NETWORKS.items():
@@ -81,6 +82,3 @@ def main() -> None:
     if options.json:
         Path(options.json).write_text(json.dumps({"different": different, "elements": total, "networks": rows}, indent=1) + "\n")
 
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,10 @@
 """A whole network with shared multipliers on one FPGA: what the plan promises, what its design takes, what simulation finds.
 
-`python bench/folded_network.py --json FILE [--network mobilenet-v2] [--size 96] [--board zcu102] [--pace 262144] [--dedicated]
-[--simulate] [--synthesize]` places as much of a zoo network as pays on the board's FPGA, or, with `--dedicated`, everything
-before the first fully connected layer, whose weights alone would fill a third of a ZCU102's RAM blocks. Clocks of every FPGA
-segment: by the cost model, by the closed forms of the design, and with `--simulate` by Verilator over random integers, compared
-with the reference. Resources: by the cost model and with `--synthesize` by Yosys.
+`python bench/engines.py --part network --json FILE [--network mobilenet-v2] [--size 96] [--board zcu102] [--pace 262144]
+[--dedicated] [--simulate] [--synthesize]` places as much of a zoo network as pays on the board's FPGA, or, with `--dedicated`,
+everything before the first fully connected layer, whose weights alone would fill a third of a ZCU102's RAM blocks. Clocks of
+every FPGA segment: by the cost model, by the closed forms of the design, and with `--simulate` by Verilator over random integers,
+compared with the reference. Resources: by the cost model and with `--synthesize` by Yosys.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -93,7 +94,7 @@ def segment_figures(graph: Graph, device: Device, simulated: bool, family: str |
     return figures
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--network", default="mobilenet-v2")
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--dedicated", action="store_true")
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--synthesize", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(build(options.network, size=options.size))
@@ -125,6 +126,3 @@ def main() -> None:
             print(segment.name, json.dumps(result[segment.name]), flush=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,9 @@
 """Float32 has no matrix units: the share of a GPU's rate that its products reach, fitted to times of tiles and judged.
 
-`python bench/gpu_products.py [--fit] [--json OUT]` reads bench/records/gpu_tiles_float32.json, tiles that tuning timed on an H200
-(bench/gpu_tuned.py), and judges estimates of products: without shares, with those that come with the package, and with shares
-fitted without the network that is judged. `--fit` writes the shares of all networks to products.toml in src/dovetail/kernels.
-`--networks` says how far whole networks' estimates are from the times of the record of bench/gpu_fcm.py.
+`python bench/gpu_estimator.py --part products [--fit] [--json OUT]` reads bench/records/gpu_tiles_float32.json, tiles that tuning
+timed on an H200 (`--part tuned`), and judges estimates of products: without shares, with those that come with the package, and
+with shares fitted without the network that is judged. `--fit` writes the shares of all networks to products.toml in
+src/dovetail/kernels. `--networks` says how far whole networks' estimates are from the times of the record of bench/gpu_fcm.py.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from dovetail.kernels.lower import lower
 from dovetail.kernels.products import LEAST, MOST, Shares, features, shares, sizes_of, table
 from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
-from gpu_estimator import CLOSE, matched
-from gpu_record import RECORD as MEASURED
+from lib.gpu.cases import FIRST, NETWORK, SECOND
+from lib.gpu.estimate import CLOSE
+from lib.gpu.record import RECORD as MEASURED
+from lib.gpu.tiles import matched
 from lib.zoo_graph import network
 
 KIND = "float32"
-RECORD = Path(__file__).parent / "records" / f"gpu_tiles_{KIND}.json"
-WRITTEN = Path(__file__).parents[1] / "src/dovetail/kernels/products.toml"
+RECORD = Path(__file__).parents[2] / "records" / f"gpu_tiles_{KIND}.json"
+WRITTEN = Path(__file__).parents[3] / "src/dovetail/kernels/products.toml"
 BY_TILE, LEVELS = "conv", ("deep", "fused", "walked")
 """The kernel whose share depends on its tile, and those that have one share."""
 AS = {"banded": "fused"}
@@ -43,7 +45,7 @@ RIDGE, TELLING = 0.5, 3
 OFTEN = 5
 """Times of a size from which on its share is no extrapolation."""
 HEAD = """# Shares of a GPU's rate that products reach without matrix units, as logarithms: see kernels/products.py.
-# Written by `python bench/gpu_products.py --fit` from {tiles} tiles of {kernels} kernels timed on {gpu}, {date}.
+# Written by `python bench/gpu_estimator.py --part products --fit` from {tiles} tiles of {kernels} kernels timed on {gpu}, {date}.
 """
 
 
@@ -124,7 +126,6 @@ def networks_told() -> Iterator[str]:
     from dovetail.gpu.executor import options_of
     from dovetail.gpu.launcher import Launcher
     from dovetail.gpu.tuning import Tuner, divided
-    from gpu_fcm import FIRST, NETWORK, SECOND
     measured, tuner = json.loads(MEASURED.read_text("utf-8"))["networks"], Tuner(Launcher(KIND, "cpu", pdl=False), timing=False)
     for name in (NETWORK, *FIRST, *SECOND):
         for batch, row in measured[name.replace("-", "_")]["fp32"].items():
@@ -133,13 +134,13 @@ def networks_told() -> Iterator[str]:
             yield f"{name:20} {batch:3} {estimate:8.1f} of {row['ours_us']:8.1f} us, {estimate / row['ours_us']:.2f}"
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--fit", action="store_true", help="write the shares that come with the package")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write what was judged")
     parser.add_argument("--networks", action="store_true", help="hold estimates of whole networks against their times, and end")
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     if options.networks:
         for line in networks_told():
             print(line, flush=True)
@@ -155,6 +156,3 @@ def main() -> None:
     if options.json:
         replace_text(options.json, json.dumps(found, indent=1) + "\n")
 
-
-if __name__ == "__main__":
-    main()

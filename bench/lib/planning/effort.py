@@ -1,6 +1,6 @@
 """Rates of the work that searches count (`partition/effort.py`): seconds per step and per cell of every kind, measured anew.
 
-`python bench/effort.py [--board NAME ...] [--network NAME ...] [--goal NAME ...] [--solver NAME] [--rates]`
+`python bench/planning.py --part effort [--board NAME ...] [--network NAME ...] [--goal NAME ...] [--solver NAME] [--rates]`
 plans each network on each board with its work logged: the time from one count to the next is that of the latter. Printed are, per
 plan, the seconds that its work should take and those of computing that it took, per kind the same over all plans, and, with
 `--rates`, the rates that fit them best.
@@ -9,20 +9,25 @@ plan, the seconds that its work should take and those of computing that it took,
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
+from dovetail.files import replace_text
 from dovetail.ir import Graph
 from dovetail.partition import effort
 from dovetail.partition.plan import Goal
 from dovetail.planning import Options, make_plan
 from dovetail.platform.load import load_platform
-from zoo import BOARDS, graphs
+from lib.planning.cases import BOARDS, chosen, graph_of
 
 Sums = dict[str, tuple[float, float, float]]
 """Of every kind its steps, cells and seconds."""
@@ -77,19 +82,23 @@ def rates(every: list[Sums]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--board", action="append")
     parser.add_argument("--network", action="append")
     parser.add_argument("--goal", action="append", choices=[g.value for g in Goal])
     parser.add_argument("--solver", default="exact")
     parser.add_argument("--rates", action="store_true")
-    options = parser.parse_args()
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(asked)
     every: list[Sums] = []
-    for name, graph in graphs(parser, options.network):
+    rows: list[dict[str, Any]] = []
+    for name in chosen(parser, "--network", options.network):
+        graph = graph_of(name)
         for board, goal in product(options.board or BOARDS, options.goal or [Goal.LATENCY]):
             sums, worked, took = logged(graph, board, Options(goal=Goal(goal), solver=options.solver))
             every.append(sums)
+            rows.append({"network": name, "board": board, "goal": goal, "work_s": worked, "computing_s": took})
             print(f"{name:20} {board:11} {worked:6.2f} s of work  {took:6.2f} s of computing  {worked / took:5.2f}",
                   flush=True)
     for kind in sorted({k for sums in every for k in sums}, key=lambda k: -sum(s.get(k, (0.0,) * 3)[2] for s in every)):
@@ -97,10 +106,10 @@ def main() -> None:
         should = work({kind: tuple(rows)})
         print(f"{kind:12} {rows[0]:12.0f} steps {rows[1]:14.0f} cells {should:8.2f} s of work {rows[2]:8.2f} s of computing  "
               f"{should / rows[2]:5.2f}")
+    if options.json:
+        replace_text(options.json, json.dumps({"plans": rows, "work_median": float(np.median([
+            r["work_s"] / r["computing_s"] for r in rows]))}, indent=1) + "\n")
     if options.rates:
         for kind, (step, cell) in rates(every).items():
             print(f'    "{kind}": ({step:.2g}, {cell:.2g}),')
 
-
-if __name__ == "__main__":
-    main()

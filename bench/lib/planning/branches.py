@@ -1,18 +1,17 @@
 """What planning branches at once is worth: the best plan with and without them.
 
-`python bench/branches.py [--board NAME] [--goal latency|energy] [--json FILE] [NETWORK ...]`.
+`python bench/planning.py --part branches [--board NAME] [--goal latency|energy] [--json FILE] [NETWORK ...]`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.ir import Graph
 from dovetail.partition.device_costs import DeviceCosts
@@ -21,9 +20,9 @@ from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.strategy import exact
-from dovetail.pipeline import graph_to_plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
+from lib.planning.cases import graph_of
 
 NETWORKS = ("squeezenet1.1", "resnet18", "googlenet", "shufflenet-v2-0.5")
 TIME_LIMIT_S = 4.0
@@ -40,27 +39,21 @@ def measure(graph: Graph, board: Platform, goal: Goal, branches: bool) -> dict[s
             "at_once": {b.join.name: arm_devices(b, best) for b in problem.blocks if arm_devices(b, best)}}
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", nargs="*", default=NETWORKS)
     parser.add_argument("--board", default="tx2-c10gx")
     parser.add_argument("--goal", type=Goal, choices=(Goal.LATENCY, Goal.ENERGY), default=Goal.LATENCY)
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in options.network:
-            path = Path(folder) / "m.onnx"
-            path.write_bytes(zoo.build(name))
-            graph, _ = graph_to_plan(path)
-            on, off = (measure(graph, load_platform(options.board), options.goal, branches) for branches in (True, False))
-            found[name] = {"at_once": on, "one_after_another": off}
-            less = 1 - on["objective"] / off["objective"]
-            print(f"{name:20} {off['objective'] * 1e3:9.4f} -> {on['objective'] * 1e3:9.4f} ({less:.2%} less), gaps "
-                  f"{off['gap']:.1e} {on['gap']:.1e}, {on['cpu_s']:.2f} s; {len(on['at_once'])} forks: {on['at_once']}")
+    for name in options.network:
+        graph = graph_of(name)
+        on, off = (measure(graph, load_platform(options.board), options.goal, branches) for branches in (True, False))
+        found[name] = {"at_once": on, "one_after_another": off}
+        less = 1 - on["objective"] / off["objective"]
+        print(f"{name:20} {off['objective'] * 1e3:9.4f} -> {on['objective'] * 1e3:9.4f} ({less:.2%} less), gaps "
+              f"{off['gap']:.1e} {on['gap']:.1e}, {on['cpu_s']:.2f} s; {len(on['at_once'])} forks: {on['at_once']}", flush=True)
     if options.json:
         replace_text(options.json, json.dumps(found, indent=1) + "\n")
 
-
-if __name__ == "__main__":
-    main()

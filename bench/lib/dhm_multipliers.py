@@ -1,18 +1,16 @@
 """Whether multiplier blocks pay in direct mapping: adders of a layer whose dearest products come from multipliers instead.
 
-`python bench/dhm_multipliers.py --json FILE` takes the weights with the most digits out of the adder graph and brings their
-products back as inputs of their own, which the graph still has to add. Weights are Gaussian int8, seed 0.
+`python bench/dhm.py --part multipliers --json FILE` takes the weights with the most digits out of the adder graph and brings
+their products back as inputs of their own, which the graph still has to add. Weights are Gaussian int8, seed 0.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
+from datetime import date
+from typing import Any
 
 import numpy as np
 
-from dovetail.files import replace_text
 from dovetail.fpga.rtl.expressions import bit_width
 from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, digit_counts
 from dovetail.hardware.adders.subexpressions import minimize
@@ -37,11 +35,9 @@ def with_multipliers(matrix: IntMatrix, count: int) -> AdderGraph:
     return minimize(np.column_stack([rest, *columns]) if columns else rest, ranges)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, required=True)
-    options = parser.parse_args()
-    found: dict[str, list[dict[str, int]]] = {}
+def multipliers() -> dict[str, Any]:
+    """Adders and their bits, layer by layer, with more and more multipliers."""
+    found: dict[str, Any] = {}
     for name, shape in SHAPES.items():
         matrix = gaussian(shape, 0).astype(np.int64).reshape(shape[0], -1)
         for count in BLOCKS:
@@ -49,8 +45,5 @@ def main() -> None:
             row = {"multipliers": count, "adders": graph.count, "adder_bits": sum(bit_width(a.lo, a.hi) for a in graph.adders)}
             found.setdefault(name, []).append(row)
             print(f"{name}: {count:3d} multipliers, {row['adders']:5d} adders of {row['adder_bits']:6d} bits", flush=True)
-    replace_text(options.json, json.dumps(found, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return {"multipliers": {**found, "date": date.today().isoformat(),
+                            "command": "python bench/dhm.py --part multipliers --json FILE"}}

@@ -1,12 +1,12 @@
 """Inverted residual blocks five ways: one engine (FIRB), that with its projection in passes, three engines, by themselves, rows.
 
-`python bench/firb.py --json FILE [--network mobilenet-v2] [--board zcu102] [--pace 150000] [--simulate] [--synthesize BLOCK]`:
-for every block of the network alone, bits of all buffers of the generated design (line, window and word memories, FIFOs, held
-words), latency, interval and estimated area: `engine` is FIRB as one engine (`fpga/engines/firb.py`), `folded` the cheapest one
-whose projection shares multipliers, `firb` the folds of `engine` in three engines, `plain` the folds each layer would get by
-itself. The last way is counted, not built: between two layers lie the rows the next one reads and one that is being written (or
-two frames), as in plain pipelining of FiBHA's papers. `--simulate` runs the designs of every block in Verilator against the
-reference, `--synthesize` counts those of one block with Yosys.
+`python bench/engines.py --part firb --json FILE [--network mobilenet-v2] [--board zcu102] [--pace 150000] [--only BLOCK]
+[--simulate] [--synthesize BLOCK]`: for every block of the network alone, bits of all buffers of the generated design (line,
+window and word memories, FIFOs, held words), latency, interval and estimated area: `engine` is FIRB as one engine
+(`fpga/engines/firb.py`), `folded` the cheapest one whose projection shares multipliers, `firb` the folds of `engine` in three
+engines, `plain` the folds each layer would get by itself. The last way is counted, not built: between two layers lie the rows the
+next one reads and one that is being written (or two frames), as in plain pipelining of FiBHA's papers. `--simulate` runs the
+designs of every block in Verilator against the reference, `--synthesize` counts those of one block with Yosys.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def blocks_of(network: str, board: str, pace: int, only: Sequence[str] | None, s
     return result
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--network", default="mobilenet-v2")
@@ -166,11 +166,8 @@ def main() -> None:
     parser.add_argument("--only", help="one block, by the name of its depthwise layer")
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--synthesize", metavar="BLOCK", help="the block to count with Yosys, by the name of its depthwise layer")
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     result = blocks_of(options.network, options.board, options.pace, [options.only] if options.only else None, options.simulate,
                        options.synthesize)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,12 @@
 """Pairs of a depthwise and a pointwise layer of MobileNetV2: fused, our layers apart, and cuDNN's, each alone in a CUDA graph.
 
-`PYTHONPATH=src python bench/gpu_pairs.py --json FILE [--kind fp32 --kind fp16 ...] [--batch N]`, on a GPU with torch, triton,
-onnx and NumPy alone. Writes `pairs` into the file bench/gpu_fcm.py writes: of every distinct pair `fused_us`, `apart_us`,
-`cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32). Additions that follow
-a pair are left out on both sides. The file is written after every pair; a second call continues it.
+The items `pairs` of bench/gpu_fcm.py, which writes `pairs` into its file: of every distinct pair `fused_us`, `apart_us`,
+`cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32). Additions that follow a pair are left out on both
+sides. The file is written after every pair; a second call continues it.
 """
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -31,11 +27,9 @@ from dovetail.kernels.lower import lower
 from dovetail.kernels.options import Lowered
 from dovetail.kernels.table import part_shapes
 from dovetail.measure.cuda import apply_node
-from lib.gpu.networks import KINDS, opened, save
+from lib.gpu.networks import KINDS, save
 from lib.gpu.timing import captured, device, gpu_is_here, timed_us
-from lib.zoo_graph import network
 
-NETWORK = "mobilenet-v2"
 COPIES = 10
 """Pairs one after another in a CUDA graph."""
 Pair = tuple[Item, Item]
@@ -124,21 +118,3 @@ def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, im
               f"cudnn {one['cudnn_us']:7.2f} us  (fused {one['cudnn_us'] / one['fused_us']:.2f}x)", flush=True)
         save(path, found)
     return True
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--kind", action="append", choices=[k for k in KINDS if k != "int8"],
-                        help="repeatable; fp32 if none is named")
-    parser.add_argument("--batch", type=int, default=1)
-    options = parser.parse_args()
-    if not gpu_is_here():
-        raise SystemExit("bench/gpu_pairs.py: PyTorch finds no CUDA GPU; run it on a machine with one")
-    found = opened(options.json, "PYTHONPATH=src python bench/gpu_pairs.py " + shlex.join(sys.argv[1:]))
-    for kind in options.kind or ["fp32"]:
-        measure_pairs(found, options.json, network(NETWORK), kind, options.batch)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,11 @@
 """Measurements of a sitting into the record that comes with the package: new rows in the place of old ones, each with its day.
 
-`python bench/gpu_record.py FILE ... [--into src/dovetail/reproduce/records/gpu_fcm.json]`, FILE as bench/gpu_fcm.py wrote it.
-Of two files with the same row the later counts. Rows without a time or with wrong results are left out; rows that nobody measured
-again stay, as does torch.compile's time beside a row, with the day it was measured on.
+`python bench/gpu_fcm.py --json FILE --merge`, FILE as the same script wrote it. Rows without a time or with wrong results are
+left out; rows that nobody measured again stay, as does torch.compile's time beside a row, with the day it was measured on.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 
 from dovetail.files import replace_text
 
-RECORD = Path(__file__).parents[1] / "src/dovetail/reproduce/records/gpu_fcm.json"
+RECORD = Path(__file__).parents[3] / "src/dovetail/reproduce/records/gpu_fcm.json"
 HEAD = ("gpu", "date", "torch", "triton", "cudnn", "copy_bytes_per_s")
 COMPILED = ("compile_us", "compile_mj", "compiling_s")
 ALLOWED = 1.5
@@ -65,17 +63,9 @@ def merged(record: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[st
     return {**into, **{key: found[key] for key in HEAD}, "command": COMMAND}, said
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
-    parser.add_argument("--into", type=Path, default=RECORD, help="the record to change (default: the one that comes along)")
-    options = parser.parse_args()
-    record = json.loads(options.into.read_text("utf-8")) if options.into.is_file() else {"networks": {}}
-    for path in options.files:
-        record, said = merged(record, json.loads(path.read_text("utf-8")))
-        print("\n".join(f"{path.name}: {line}" for line in said))
-    replace_text(options.into, json.dumps(record, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def merge(path: Path, into: Path = RECORD) -> None:
+    """Put the rows of a sitting's file into a record, and say what became of them."""
+    record = json.loads(into.read_text("utf-8")) if into.is_file() else {"networks": {}}
+    record, said = merged(record, json.loads(path.read_text("utf-8")))
+    print("\n".join(f"{path.name}: {line}" for line in said))
+    replace_text(into, json.dumps(record, indent=1) + "\n")

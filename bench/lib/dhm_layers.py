@@ -1,13 +1,11 @@
 """Area model against synthesis on 16 named layers, the ones the campaign lacks among them: tables, products, a flattened map.
 
-`python bench/dhm_area.py --json FILE [--family xcu --family ecp5]` prints what Yosys counted, what `dovetail.cost` predicts and
-the shipped model's error. Coefficients are fitted, and judged on layers left out, by `dovetail campaign area`.
+`python bench/dhm.py --part layers --json FILE` prints what Yosys counted, what `dovetail.cost` predicts and the shipped model's
+error. Coefficients are fitted, and judged on layers left out, by `dovetail campaign area`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -127,14 +125,6 @@ def measure(family: str) -> dict[str, object]:
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--family", action="append", choices=FAMILIES)
-    options = parser.parse_args()
-    results = {family: measure(family) for family in options.family or FAMILIES}
-    options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def layer_areas() -> dict[str, dict[str, object]]:
+    """Every layer in every family."""
+    return {"layer_areas": {family: measure(family) for family in FAMILIES}}

@@ -1,8 +1,8 @@
 """Folded layers against synthesis: counted by Yosys and predicted by `dovetail.cost.folded`, per FPGA family.
 
-`python bench/fold_area.py --json FILE [--family xcup --family ecp5 --family cyclonev]` prints both and the model's error, and
-fits the two coefficients that only folded layers show. Cyclone V stands for Cyclone 10 GX, to which no Yosys maps memories of
-constants; its blocks are smaller and its multipliers three in a block, so only logic and registers are compared.
+`python bench/engines.py --part area --json FILE [--family xcup --family ecp5 --family cyclonev]` prints both and the model's
+error, and fits the two coefficients that only folded layers show. Cyclone V stands for Cyclone 10 GX, to which no Yosys maps
+memories of constants; its blocks are smaller and its multipliers three in a block, so only logic and registers are compared.
 """
 
 from __future__ import annotations
@@ -98,14 +98,11 @@ def measure(family: str) -> dict[str, object]:
             "left_out_largest": float(np.max(unseen))}
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--family", action="append", choices=sorted(MODELS))
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     results = {family: measure(family) for family in options.family or ("xcup", "ecp5", "cyclonev")}
     options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
-
-if __name__ == "__main__":
-    main()

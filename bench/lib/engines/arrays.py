@@ -1,6 +1,6 @@
 """A network, or its part from a map size on, on reusable engines: clocks by the model and in Verilator, bit-exact; area if asked.
 
-    python bench/reusable.py --from-pixels 14 --inputs 16 --outputs 32 --json FILE
+    python bench/engines.py --part arrays --from-pixels 14 --inputs 16 --outputs 32 --json FILE
 
 Every layer of every frame is compared with the reference. `--map-kib 128` moves maps above 128 KiB to external memory. A network
 of codes comes from a file, and its array counts `--planes W A` planes of bits of weights and of inputs at once.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -70,7 +71,7 @@ def simulated(graph: Graph, block: ArrayBlock, frames: int) -> dict[str, object]
             "cycles_per_s": round(found.cycles / found.run_s)}
 
 
-def main() -> None:
+def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="mobilenet-v2")
     parser.add_argument("--size", type=int)
@@ -91,7 +92,7 @@ def main() -> None:
     parser.add_argument("--synthesize", metavar="FAMILY")
     parser.add_argument("--no-simulation", action="store_true")
     parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     graph = quantized(asked.network, asked.size)
     bits, thresholds = counted_values(graph) if any(asked.planes) else (8, 0)
     config = Config(asked.inputs, asked.outputs, asked.taps, asked.kernel, asked.monolithic, not asked.no_overlap,
@@ -114,6 +115,3 @@ def main() -> None:
     if asked.json:
         asked.json.write_text(text + "\n", encoding="utf-8")
 
-
-if __name__ == "__main__":
-    main()

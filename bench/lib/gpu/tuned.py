@@ -1,9 +1,10 @@
 """What tuning timed, taken into a file of timed tiles: kernels that changed since are timed by every network that is tuned.
 
-`python bench/gpu_tuned.py CACHE --into FILE --kernel NAME --case NAME:IMAGES --kind KIND`, CACHE as `DOVETAIL_CACHE` has it
-(`gpu/remembered.py`), kernels and cases repeatable. FILE then holds of these kernels what was timed of them in these networks and
-nothing older, unless it is to `--keep` that; what several networks have in common was timed once and counts for the first of
-them. `--source` says which command tuned; a new FILE has GPU, versions and day of the sitting that did (`--of`).
+`python bench/gpu_estimator.py --part tuned CACHE --into FILE --kernel NAME --case NAME:IMAGES --kind KIND`, CACHE as
+`DOVETAIL_CACHE` has it (`gpu/remembered.py`), kernels and cases repeatable. FILE then holds of these kernels what was timed of
+them in these networks and nothing older, unless it is to `--keep` that; what several networks have in common was timed once and
+counts for the first of them. `--source` says which command tuned; a new FILE has GPU, versions and day of the sitting that did
+(`--of`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from dovetail.files import replace_text
 from dovetail.gpu.remembered import Tiles, load
 from dovetail.kernels.calls import Call
-from gpu_estimator import tiled
+from lib.gpu.tiles import tiled
 
 Case = tuple[str, int]
 
@@ -48,7 +49,7 @@ def replaced(held: Mapping[str, Any], found: Sequence[Mapping[str, Any]], kernel
     return {**held, "kernels": [*kept, *found], "tuned": tuned}
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cache", type=Path, metavar="CACHE")
     parser.add_argument("--into", type=Path, required=True, help="the file to change")
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--source", required=True, help="the command that tuned")
     parser.add_argument("--date", default=date.today().isoformat(), help="when it did (default: today)")
     parser.add_argument("--of", type=Path, metavar="SITTING", help="what bench/gpu_fcm.py --json wrote, if FILE is to be new")
-    options = parser.parse_args()
+    options = parser.parse_args(asked)
     if not options.into.is_file() and options.of is None:
         raise SystemExit(f"{options.into}: no such file; a new one needs --of SITTING, which names GPU and versions")
     cases = [(name, int(images)) for name, images in (case.rsplit(":", 1) for case in options.case)]
@@ -72,6 +73,3 @@ def main() -> None:
     print("\n".join(f"{kernel}: {len(times)} kernels, {sum(times)} tiles" for kernel in options.kernel
                     for times in [[len(own["times"]) for own in found if own["kernel"] == kernel]]))
 
-
-if __name__ == "__main__":
-    main()

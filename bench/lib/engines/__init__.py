@@ -1,0 +1,1 @@
+"""Parts of the claim that engines that share multipliers take the clocks and the area that models say."""

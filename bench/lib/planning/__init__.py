@@ -1,0 +1,1 @@
+"""Parts of the claim that plans are near their bounds and found fast."""
