@@ -1,4 +1,4 @@
-"""Clocks of accelerators three times: by the model, by Verilator, and the bound that no accelerator of the kind goes below.
+"""Clocks of accelerators are those that models state: model, Verilator, and the bound that none of the kind goes below.
 
 `python bench/clocks.py --json FILE [--only NAME ...] [--minutes 25] [--again]` takes the four MLPerf Tiny networks
 (`bench/mlperf_tiny`) and seeded random networks, finds an accelerator of every architecture and a folded plan, builds and

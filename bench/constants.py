@@ -1,7 +1,8 @@
 """Which constants of the planner matter: each is halved and doubled, and six plans are made anew.
 
-`python bench/constants.py [--only TEXT]` prints for every scalar constant of `dovetail.partition` the plans whose objective
-or bound changes; boards, accelerators and geometric programs are left aside. Docstrings that name a range of values quote it.
+`python bench/constants.py [--only TEXT] [--json FILE]` prints for every scalar constant of `dovetail.partition` the plans whose
+objective or bound changes; boards, accelerators and geometric programs are left aside. Docstrings that name a range of values
+quote it. What FILE holds is not tried again.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from dovetail import partition
+from dovetail.files import replace_text
 from dovetail.ir import Graph
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Goal
 from dovetail.partition.solve import plan
 from dovetail.platform.load import load_platform
+from lib.parts import held
 from lib.zoo_graph import network
 
 CASES = (("resnet18", "tx2-c10gx", Goal.LATENCY, 4.0), ("squeezenet1.1", "tx2-c10gx", Goal.THROUGHPUT, 2.0),
@@ -57,19 +61,27 @@ def plans(graphs: dict[str, Graph]) -> dict[str, tuple[float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="constants whose module or name contains this")
-    only = parser.parse_args().only
+    parser.add_argument("--json", type=Path, help="what came out, kept and continued")
+    options = parser.parse_args()
+    found = held(options.json, resume=True)
     graphs = {name: network(name) for name, *_ in CASES}
     before = plans(graphs)
     for modules, name, value in constants():
-        for factor in (0.5, 2.0) if only in f"{modules[0].__name__}.{name}" else ():
+        called = f"{modules[0].__name__}.{name}"
+        for factor in (0.5, 2.0) if options.only in called else ():
+            if f"{called} x {factor:g}" in found:
+                continue
             other = max(1, round(value * factor)) if isinstance(value, int) else value * factor
             for module in modules:
                 setattr(module, name, other)
             after = plans(graphs)
             for module in modules:
                 setattr(module, name, value)
-            changed = [case for case, found in after.items() if found != before[case]]
-            print(f"{modules[0].__name__}.{name} {value} -> {other}: {', '.join(changed) or 'no change'}", flush=True)
+            changed = [case for case, plan_found in after.items() if plan_found != before[case]]
+            print(f"{called} {value} -> {other}: {', '.join(changed) or 'no change'}", flush=True)
+            found[f"{called} x {factor:g}"] = {"value": value, "tried": other, "changed": changed}
+            if options.json:
+                replace_text(options.json, json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Open a thousand damaged or hostile build folders: no traceback, no file outside, no command run.
+"""A thousand damaged or hostile build folders are opened: no traceback, no file outside, no command run.
 
 `python bench/mutated_builds.py [--cases N] [--seed S] [--work FOLDER] [--jobs N] --json FILE`.
 

@@ -1,4 +1,4 @@
-"""Plans are proven within milliseconds, and other solvers' are behind: `planning.py --part speed`, growth, front and quality.
+"""How long plans take, and how far other solvers are behind: `planning.py --part speed`, growth, front and quality in one.
 
 `python bench/optimizer.py --json FILE [--part NAME ...] [--resume]` writes all four into one file.
 """

@@ -1,4 +1,4 @@
-"""Plans are near their bounds on boards that no search was chosen on, and are found and proven fast.
+"""How near plans are to their bounds, on boards that no search was chosen on too, and how long they take.
 
 `python bench/planning.py --json FILE [--part NAME] [options of the part, see --part NAME --help]`. What FILE holds is kept:
 `boards` and `quality` go on where they stopped.

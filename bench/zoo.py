@@ -1,4 +1,4 @@
-"""Plans of every network on every board are within 0.5 % of their bounds in 5 s: time, gap, single devices beside.
+"""Plans of every network on every board, against the goal of 0.5 % in 5 s: time, gap, single devices beside.
 
 `python bench/zoo.py --json FILE [--board NAME ...] [--network NAME ...] [--objective latency] [--gap 0.005] [--resume]`. Networks
 are those of the zoo and the light models of the onnx package. A search ends once it is within `--gap` of its bound. Times are

@@ -17,11 +17,11 @@ def run(document: str, parts: Mapping[str, Part], asked: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False,
                                      allow_abbrev=False)
     parser.add_argument("--part", choices=list(parts), help=f"default: {next(iter(parts))}")
-    parser.add_argument("-h", "--help", action="store_true", help="show this, or with --part the part's own options, and end")
+    parser.add_argument("-h", "--help", action="store_true", help="show this and the options of a part, and end")
     options, own = parser.parse_known_args(asked)
     if options.help and options.part is None:
         parser.print_help()
-        return 0
+        print()
     return parts[options.part or next(iter(parts))]([*own, *["--help"] * options.help]) or 0
 
 
