@@ -54,6 +54,10 @@ class BoardShares:
         """How many filters or channels a node has along an axis; nothing where it cannot be divided along it."""
         return axes_of(self.problem, node).get(axis, 0)
 
+    def filters(self, node: Node) -> dict[Axis, int]:
+        """The axes along which boards may share a node's filters, each with how many there are."""
+        return {a: n for a in (Axis.OUTPUT_CHANNELS, Axis.GROUPS) if (n := self.extent(node, a)) > 1}
+
     def most(self, node: Node, axis: Axis, start: int, stop: int, left: Room, last: bool = False) -> int:
         """How many of some filters or channels, the first or the last of them, fit on what is left of a board."""
         counts = range(1, stop - start + 1)

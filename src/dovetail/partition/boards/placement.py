@@ -203,12 +203,12 @@ class _Search:
 
     def _filling(self, node: Node, plan: _Partial, some: Sequence[int], near: Sequence[int]) -> Iterator[Split]:
         """A node whose first filters fill one of some boards and whose others go on another near it."""
-        extent = self.shares.extent(node, Axis.OUTPUT_CHANNELS)
-        for a in some if extent > 1 else ():
-            first = self.shares.most(node, Axis.OUTPUT_CHANNELS, 0, extent - 1, plan.budget.left[a])
-            for b in near if first else ():
-                if a != b and self.hops[a][b] <= REACH:
-                    yield divide(Axis.OUTPUT_CHANNELS, [first], extent, [self.boards[a], self.boards[b]])
+        for axis, extent in self.shares.filters(node).items():
+            for a in some:
+                first = self.shares.most(node, axis, 0, extent - 1, plan.budget.left[a])
+                for b in near if first else ():
+                    if a != b and self.hops[a][b] <= REACH:
+                        yield divide(axis, [first], extent, [self.boards[a], self.boards[b]])
 
     def _summed(self, node: Node, plan: _Partial) -> Iterator[Split]:
         """A node on the two boards that made the channels it reads: each part flows on.
@@ -227,7 +227,7 @@ class _Search:
 
     def _by_channels(self, node: Node, plan: _Partial) -> Iterator[Split]:
         """A node whose input channels go on the boards with most room; sums go to any of them."""
-        roomy = self._emptiest(plan)[:ROOMY]
+        roomy = self._emptiest(plan)
         for some in (roomy, sorted(roomy, key=lambda b: self.home[b])):
             if (spread := self._spread(node, plan, some, Axis.INPUT_CHANNELS)) is not None:
                 yield from (Split(spread.axis, spread.pieces, home) for home in reversed(spread.devices))
@@ -242,9 +242,10 @@ class _Search:
         if whole is not None:
             yield from (whole_on(self.boards[b]) for b in roomy[:ROOMY] if holds(plan.budget.left[b], whole))
         if self.problem.off_grid:
-            for boards in (roomy, [b for b in roomy if b not in holding]):
-                if (spread := self._spread(node, plan, boards[:ROOMY], Axis.OUTPUT_CHANNELS)) is not None:
-                    yield spread
+            for axis in self.shares.filters(node):
+                for boards in (roomy, [b for b in roomy if b not in holding]):
+                    if (spread := self._spread(node, plan, boards, axis)) is not None:
+                        yield spread
             yield from self._by_channels(node, plan)
         yield whole_on(self.problem.platform.host)
 
