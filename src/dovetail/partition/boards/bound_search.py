@@ -35,51 +35,36 @@ class SearchReport:
 
 
 def search_bounds(net: Network, pool: Pool, weights: tuple[float, float], shares: Sequence[Share], goal: float, deadline: float,
-                  tell: Callable[[SearchReport], float], near: bool, late_s: float = 0.0) -> bool:
+                  tell: Callable[[SearchReport], float], late_s: float = 0.0) -> bool:
     """Search for a bound, and for plans better than `goal`; whether there was anything to say. Boards are filled with `shares`.
 
-    `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls. If `near`,
-    the goal is that of a plan for the boards; else plans are looked for nearer to the bound first. Of many boards, the first
-    fronts may end `late_s` after the deadline, of few all somewhat later: they also have plans to place.
+    `tell` hears of every search and answers with the value above which plans are not worth looking for, which falls. Fronts may
+    end up to `late_s` after the deadline: a bound that is late is better than none.
     """
     boards, many = pool.among(net.problem.devices), pool.many
     loads = _loads(net, shares, boards)
     # A few boards are near each other whatever they are called; on a long ring, neighbours are what is sought.
     names = Names(net, boards, many)
-    priced, begun = price_limits(net, weights, goal, deadline), worked()
-    near &= goal <= priced.bound * (1 + NEAR)
-    spent, met, wanted = 0.0, False, tell(SearchReport(priced.bound, names)) > -np.inf
-    cutoffs, grain = _cutoffs(priced.bound, goal, near) if wanted else [], None
-    if many and cutoffs and (priced.prices > 0).any():
+    priced = price_limits(net, weights, goal, deadline)
+    if tell(SearchReport(priced.bound, names)) == -np.inf:
+        return True
+    cutoff, grain, late = goal, None, late_s * (1.0 if many else FEW_LATE)
+    if many and (priced.prices > 0).any():
         rough = fronts_below(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH)
-        path = rough.path() if rough is not None else None
-        if rough is not None and path is not None:
-            goal = tell(SearchReport(priced.bound, names, ((rough.best, net.assignment(path)),)))
-            cutoffs, grain = [rough.best * (1 + ABOVE)], FINE
-    for part in cutoffs:
-        cutoff, now = min(part, goal), worked()
-        if many and spent > 0 and now + GROWN * spent > deadline:
-            break
-        late = late_s * ((spent == 0) * (1.0 if grain is None else GRAINED_LATE) if many else FEW_LATE)
-        fronts = fronts_below(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
-        if fronts is None:
-            return many and spent > 0
-        spent = worked() - now
-        goal = tell(SearchReport(min(fronts.best, cutoff), names, _guides(fronts)))
-        goal, found = _searched(Filling(fronts, names, loads, many), names, fronts.best, cutoff, goal, deadline, tell)
-        met |= found
-        now = worked()
-        if met or cutoff >= goal or now > deadline or (near and now - begun > AGAIN * (deadline - now)):
-            break
+        if rough is not None and rough.path() is not None:
+            goal = tell(SearchReport(priced.bound, names, _guides(rough)))
+            cutoff, grain, late = min(goal, rough.best * (1 + ABOVE)), FINE, late_s * GRAINED_LATE
+    fronts = fronts_below(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
+    if fronts is None:
+        return False
+    goal = tell(SearchReport(min(fronts.best, cutoff), names, _guides(fronts)))
+    _searched(Filling(fronts, names, loads, many), names, fronts.best, cutoff, goal, deadline, tell)
     return True
 
 
 def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal: float, deadline: float,
-              tell: Callable[[SearchReport], float]) -> tuple[float, bool]:
-    """Look for plans below a cut-off with more and more labels; the goal then, and whether there was any plan.
-
-    No plan is below `least`.
-    """
+              tell: Callable[[SearchReport], float]) -> None:
+    """Look for plans below a cut-off with more and more labels; no plan is below `least`."""
     best, value, spent, before, growth = least, np.inf, 0.0, 0, GROWTH
     first_s = 0.0 if filling.many else LEAST_S
     for nearer, most in KEPT:
@@ -97,7 +82,6 @@ def _searched(filling: Filling, names: Names, least: float, cutoff: float, goal:
         value = min(value, found.value)
         if found.complete and (found.assignment is not None or at >= min(cutoff, goal)):
             break
-    return goal, value < np.inf
 
 
 def _guides(fronts: Fronts) -> tuple[tuple[float, Assignment], ...]:
@@ -111,15 +95,9 @@ def _guides(fronts: Fronts) -> tuple[tuple[float, Assignment], ...]:
                  if not fronts.merged or total(fronts.net, path, fronts.amounts) <= 1 + EPSILON)
 
 
-def _cutoffs(bound: float, goal: float, near: bool) -> list[float]:
-    """Values below which plans are looked for, one after another, up to the goal."""
-    if near:
-        return [goal * (1 - LITTLE), goal]
-    return [c for w in WIDENINGS if (c := bound * (1 + w)) * SOON - bound * (SOON - 1) < goal] + [goal]
-
-
-DEARER = (0.0, 1e-3, 2.5e-3, 4e-3, 8e-3, 1.6e-2)
-"""How much more than the least of the fronts plans that take less of the pool may cost to be offered."""
+DEARER = (0.0, *(1e-3 * 2.0 ** k for k in range(9)))
+"""How much more than the least of the fronts plans that take less of the pool may cost to be offered: chosen, each twice the
+last, as boards with budgets of their own have less room than the pool of them."""
 FEW_LATE = 0.75
 """Part of the time by which fronts may end late that those of a few boards have: chosen."""
 GRAINED_LATE = 0.75
@@ -128,30 +106,20 @@ LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin."""
 LITTLE = 2.5e-3
 """Fraction by which plans must be better than one that is near the best to be looked for first: chosen."""
-AGAIN = 0.25
-"""Part of the time left in which that must be done for all plans to be looked for: chosen."""
 ENDING = 0.25
 """Part of the time left before which a search over all of a few boards hurries: it goes on to its end, with fewer labels."""
-GROWN = 3.0
-"""Times as long as the last fronts that wider ones take at least, where boards are many: what cannot be done is not begun."""
-NEAR = 0.12
-"""How far above the prices' bound a plan for the boards may be to be taken for one near the best."""
 GROWTH = 0.6
 """Power with which time grows with labels where they are few, as most of it goes to states: an estimate."""
 FULL_GROWTH = 1.1
 """The same where they are as many as allowed."""
 FOUND_GROWTH = 0.3
 """The same where a plan was found, below which all others are then looked for."""
-SOON = 1.2
-"""How much farther than a widening a plan may be for that to be left out: what is found below it must be found again."""
 ROUGH = Grain(32, below=False, most=200)
 """How labels are told apart in a first search for a plan of the relaxation, where boards are many and limits bind: coarsely."""
 FINE = Grain(256, below=True)
 """How labels are told apart in the second search, for a bound: finely."""
 ABOVE = 0.015
 """Fraction above the plan of the first search at which the second one ends: chosen."""
-WIDENINGS = (0.02, 0.06, 0.11, 0.13, 0.18)
-"""Fractions above the prices' bound below which plans are looked for, one after another."""
 
 
 def fronts_below(net: Network, weights: tuple[float, float], priced: Priced, cutoff: float, deadline: float,

@@ -8,7 +8,7 @@ from math import inf
 
 from dovetail.hardware.shares import Ints
 from dovetail.partition.boards.local_search import improved
-from dovetail.partition.boards.placement import NARROW, WIDE, place, renamed
+from dovetail.partition.boards.placement import NARROW, place, renamed
 from dovetail.partition.boards.relaxation import Pool, Share
 from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import Evaluation, evaluate
@@ -19,8 +19,10 @@ from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.tables.columns import Options
 
-WASTES = (1.0, 0.0)
-"""Weights of unused room with which partial plans are compared, one search after another: fully, and not at all."""
+WASTES = (0.5, 0.0, 1.0, 2.0)
+"""Weights of unused room with which partial plans are compared, one search after another: chosen, as none is best for all."""
+WIDTHS = (NARROW, 32, 128, 512)
+"""Partial plans kept per node in one round of searches after another: chosen, each takes about four times as long as the last."""
 AIM = 3.5e-3
 """Fraction of the best plan within which the corners of a product's bound are wanted: chosen, below the 0.5 % that is shown."""
 LEAST_AIM = 5e-4
@@ -144,12 +146,13 @@ class Incumbents:
             self.guides.append(_Guide(own, cost, self._placed(own, WASTES[0], NARROW, inf)))
 
     def follow_again(self, deadline: float) -> None:
-        """Follow the guides once more with many partial plans, those first of which the best plans came, then the latest."""
-        for guide in sorted(reversed(self.guides), key=lambda g: g.objective):
-            for waste in WASTES if self._promising(guide.cost) else ():
-                if self.close(FAR) or worked() > deadline:
-                    return
-                self._placed(guide.assignment, waste, WIDE, deadline)
+        """Follow the guides in other ways, with more and more partial plans; those first of which the best plans came."""
+        for width in WIDTHS:
+            for guide in sorted(reversed(self.guides), key=lambda g: g.objective):
+                for waste in WASTES[width == WIDTHS[0]:] if self._promising(guide.cost) else ():
+                    if self.close(FAR) or worked() > deadline:
+                        return
+                    self._placed(guide.assignment, waste, width, deadline)
 
     def _promising(self, cost: float) -> bool:
         return cost < self.value(self.weights) * (1 - BETTER)

@@ -24,10 +24,8 @@ from dovetail.partition.plan import Assignment, Piece, Split, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import Place, input_places, output_place, work_of
 
-WIDE = 32
-"""Partial plans kept per node: chosen; twice as many take twice the time."""
 NARROW = 8
-"""The same where a plan is wanted soon, and once the time is up: chosen."""
+"""Partial plans kept per node where a plan is wanted soon, and once the time is up: chosen."""
 ALIKE = 8
 """Part of them, as a divisor, that may have their last node on the same boards: chosen."""
 REACH = 2
@@ -44,8 +42,8 @@ def renamed(split: Split, names: Mapping[str, str]) -> Split:
     return Split(split.axis, pieces, names.get(split.reducer, split.reducer) if split.reducer is not None else None)
 
 
-def place(problem: Problem, pool: Pool, guide: Assignment, deadline: float, waste: float = 1.0,
-          width: int = WIDE) -> tuple[Assignment, Evaluation] | None:
+def place(problem: Problem, pool: Pool, guide: Assignment, deadline: float, waste: float,
+          width: int) -> tuple[Assignment, Evaluation] | None:
     """The best plan found that follows a plan of the relaxation, on real boards; None where there is none within the limits.
 
     Partial plans are compared by cost, with `waste` times what moving their last tensor to another board costs added per board

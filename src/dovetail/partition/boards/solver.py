@@ -181,7 +181,7 @@ def _looked(state: Incumbents, net: Network, share: Share, deadline: float, tole
         # Below a plan near the best, sums are looked at first that are less by so much; of a product that would be twice as much.
         goal = state.value(state.weights) * (1 - tolerance if state.region is None else 1 + LITTLE / 2)
         state.too_large = None
-        found |= search_bounds(net, state.pool, state.weights, shares, goal, deadline, tell, bool(state.found), state.late_s)
+        found |= search_bounds(net, state.pool, state.weights, shares, goal, deadline, tell, state.late_s)
         more = state.exceeded(shares) if worked() < deadline else []
         if not more:
             return found
