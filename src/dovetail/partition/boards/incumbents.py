@@ -19,7 +19,7 @@ from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import TOLERANCE, Problem
 from dovetail.partition.tables.columns import Options
 
-WASTES = (0.5, 0.0, 1.0, 2.0)
+WASTES = (1.0, 0.5, 0.0, 2.0)
 """Weights of unused room with which partial plans are compared, one search after another: chosen, as none is best for all."""
 WIDTHS = (NARROW, 32, 128, 512)
 """Partial plans kept per node in one round of searches after another: chosen, each takes about four times as long as the last."""
