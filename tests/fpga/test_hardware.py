@@ -11,24 +11,7 @@ from hypothesis import strategies as st
 
 from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import is_verilog
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    add,
-    all_of,
-    any_of,
-    bit_width,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    shift_left,
-    shift_right,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, all_of, any_of, bit_width, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import fit, print_module
 from dovetail.fpga.toolchain.tools import find_pyosys, find_verilator, find_yosys
@@ -56,27 +39,27 @@ def test_widths_are_the_smallest_that_hold_the_range(lo: int, size: int) -> None
     (X, 10, "{{2{x[7]}}, x}"),
     (X, 5, "x[4:0]"),
     (U, 9, "{5'd0, u}"),
-    (add(X, U), 9, "{x[7], x} + {5'd0, u}"),
-    (subtract(shift_left(X, 2), const(3)), 11, "{x[7], x, 2'd0} - 11'd3"),
-    (add(X, const(-200)), 10, "{{2{x[7]}}, x} + -10'd200"),
-    (shift_right(X, 3), 5, "x[7:3]"),
-    (shift_right(X, 3), 7, "{{2{x[7]}}, x[7:3]}"),
+    (X + U, 9, "{x[7], x} + {5'd0, u}"),
+    ((X << 2) - 3, 11, "{x[7], x, 2'd0} - 11'd3"),
+    (X + const(-200), 10, "{{2{x[7]}}, x} + -10'd200"),
+    (X >> 3, 5, "x[7:3]"),
+    (X >> 3, 7, "{{2{x[7]}}, x[7:3]}"),
     (compare("<", X, U), 1, "$signed(x) < $signed({4'd0, u})"),
-    (compare("==", U, const(7)), 1, "u == 4'd7"),
-    (select(compare("<", U, const(3)), X, ZERO), 8, "(u < 4'd3) ? x : 8'd0"),
+    (compare("==", U, 7), 1, "u == 4'd7"),
+    (select(compare("<", U, 3), X, 0), 8, "(u < 4'd3) ? x : 8'd0"),
     (pack([(U, 4), (X, 8)]), 12, "{x, u}"),
-    (all_of(bits(X, 0, 1), negate(any_of(bits(X, 1, 1), bits(U, 0, 1)))), 1, "x[0] & ~(x[1] | u[0])"),
+    (all_of(X.bit(0), ~any_of(X.bit(1), U.bit(0))), 1, "x[0] & ~(x[1] | u[0])"),
 ])
 def test_expressions_print_with_every_operand_at_its_width(expr: object, width: int, text: str) -> None:
     assert fit(expr, width) == text  # type: ignore[arg-type]
 
 
 def test_what_ranges_decide_costs_no_logic() -> None:
-    assert compare("<", X, const(128)) == ONE
-    assert compare(">=", U, const(16)) == ZERO
+    assert compare("<", X, 128) == ONE
+    assert compare(">=", U, 16) == ZERO
     assert select(ONE, X, U) is X
     assert all_of(ONE, ONE) == ONE
-    assert negate(negate(compare("==", U, ZERO))) == compare("==", U, ZERO)
+    assert ~~compare("==", U, 0) == compare("==", U, 0)
 
 
 def test_a_module_prints_ports_registers_and_range_comments() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product
-from dovetail.fpga.rtl.expressions import Bits, all_of, bit_width, bits
+from dovetail.fpga.rtl.expressions import Bits, all_of, bit_width
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import print_module
 from dovetail.fpga.toolchain.simulate import simulate_many
@@ -25,11 +25,11 @@ def design(number: int, x: tuple[int, int], w: tuple[int, int], structure: bool)
     widths = bit_width(*x), bit_width(*w)
     valid, data, ready = top.input("in0_valid"), top.input("in0_data", 32), top.input("out0_ready")
     left = top.wire("left", Bits(*x, data, 0, widths[0]))
-    right = top.wire("right", Bits(*w, top.wire("upper", bits(data, 16, 16)), 0, widths[1]))
+    right = top.wire("right", Bits(*w, top.wire("upper", data.bits(16, 16)), 0, widths[1]))
     product = top.wire("both", soft_product(top, made, "multiplier", left, right), (-(1 << 31), (1 << 31) - 1))
     top.output("in0_ready", all_of(ready))
     top.output("out0_valid", all_of(valid))
-    top.output("out0_data", bits(product, 0, 32))
+    top.output("out0_data", product.bits(0, 32))
     files = {f"{m.name}.v": print_module(m) for m in (top, made)}
     size = (x[1] - x[0] + 1) * (w[1] - w[0] + 1)
     return Design(top.name, files, (StreamPort("in0", "pairs", 2, 16, True, 1, size),),

@@ -11,7 +11,7 @@ import numpy as np
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.arithmetic import biased, print_graph
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.rtl.expressions import bits, pack, shift_left
+from dovetail.fpga.rtl.expressions import pack
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import print_module
 from dovetail.fpga.toolchain.simulate import simulate
@@ -26,12 +26,13 @@ def our_core(matrix: IntMatrix) -> tuple[Module, int, int]:
     """Our adder graph with a register behind every adder: the module, its clocks from taps to sums, and its adders."""
     module = Module("ours", (f"{matrix.shape[1]} taps to {len(matrix)} sums.",))
     taps, pipeline = module.input("taps", TAP_BITS * matrix.shape[1]), Pipeline(module)
-    columns = [Staged(module.wire(f"x{i}", bits(taps, TAP_BITS * i, TAP_BITS, signed=True)), 0) for i in range(matrix.shape[1])]
+    most = (1 << (TAP_BITS - 1)) - 1
+    columns = [Staged(module.wire(f"x{i}", taps.field(TAP_BITS * i, -most - 1, most)), 0) for i in range(matrix.shape[1])]
     graph = minimize(matrix, [(-128, 127)] * len(columns))
     nodes = print_graph(pipeline, graph, columns, "core")
     sums = [biased(pipeline, f"y{i}", term, nodes, 0) for i, term in enumerate(graph.outputs)]
     clocks = max([1, *(value.stage for value, _ in sums)])
-    module.output("sums", pack([(shift_left(pipeline.at(value, clocks), shift), SUM_BITS) for value, shift in sums]))
+    module.output("sums", pack([(pipeline.at(value, clocks) << shift, SUM_BITS) for value, shift in sums]))
     return module, clocks, graph.count
 
 

@@ -11,24 +11,7 @@ from dovetail.fpga.axi.memory import PAGE_BITS, REPORTS
 from dovetail.fpga.axi.ports import FIFO_WORDS
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.packing import packet_words
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, all_of, any_of, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
 
 RESET_CYCLES = 4
@@ -74,7 +57,7 @@ class Write:
     strobes: Signal
 
     def to(self, address: int) -> Expr:
-        return all_of(self.happens, compare("==", self.address, const(address)))
+        return all_of(self.happens, compare("==", self.address, address))
 
 
 def control_module(name: str, facts: Facts) -> Module:
@@ -95,9 +78,9 @@ def control_module(name: str, facts: Facts) -> Module:
     enable, status, clear = _sequencer(m, write, places, flags, facts, values)
     values |= {"CONTROL": enable, "STATUS": status}
     cycles = signal("cycles", 0, (1 << 64) - 1)
-    m.drive(cycles, select(clear, ZERO, add(cycles, ONE)), reset=0)
-    high = m.register("cycles_held", bits(cycles, 32, 32), signal("reads_low_cycles"), 0)
-    values |= {"CYCLES_LO": bits(cycles, 0, 32), "CYCLES_HI": high}
+    m.drive(cycles, select(clear, 0, cycles + 1), reset=0)
+    high = m.register("cycles_held", cycles.bits(32, 32), signal("reads_low_cycles"), 0)
+    values |= {"CYCLES_LO": cycles.bits(0, 32), "CYCLES_HI": high}
     _read_channel(m, places, values)
     return m
 
@@ -105,9 +88,9 @@ def control_module(name: str, facts: Facts) -> Module:
 def _kept(m: Module, name: str, write: Write, place: int, lowest: int = 0) -> Signal:
     """A register that keeps what is written, byte by byte; bits below `lowest` stay zero."""
     value = signal(name, 0, ONES)
-    octets = [(select(bits(write.strobes, i, 1), bits(write.value, 8 * i, 8), bits(value, 8 * i, 8)), 8) for i in range(4)]
+    octets = [(select(write.strobes.bit(i), write.value.bits(8 * i, 8), value.bits(8 * i, 8)), 8) for i in range(4)]
     mixed = m.wire(f"{name}_mixed", pack(octets))
-    kept = pack([(ZERO, lowest), (bits(mixed, lowest, 32 - lowest), 32 - lowest)]) if lowest else mixed
+    kept = pack([(ZERO, lowest), (mixed.bits(lowest, 32 - lowest), 32 - lowest)]) if lowest else mixed
     m.drive(value, kept, write.to(place), 0)
     return value
 
@@ -117,10 +100,10 @@ def _memory(m: Module, write: Write, places: Mapping[str, int]) -> dict[str, Exp
     low = _kept(m, "memory_base_lo", write, places["MEMORY_BASE_LO"], PAGE_BITS)
     high = _kept(m, "memory_base_hi", write, places["MEMORY_BASE_HI"])
     enable = signal("memory_enable_bit")
-    asked = bits(write.value, map_of.MEMORY_ENABLE.start, 1)
-    m.drive(enable, asked, all_of(write.to(places["MEMORY_CONTROL"]), bits(write.strobes, 0, 1)), 0)
+    asked = write.value.bit(map_of.MEMORY_ENABLE.start)
+    m.drive(enable, asked, all_of(write.to(places["MEMORY_CONTROL"]), write.strobes.bit(0)), 0)
     m.output("memory_enable", enable)
-    m.output("memory_base", pack([(bits(low, PAGE_BITS, 32 - PAGE_BITS), 32 - PAGE_BITS), (high, 32)]))
+    m.output("memory_base", pack([(low.bits(PAGE_BITS, 32 - PAGE_BITS), 32 - PAGE_BITS), (high, 32)]))
     return {"MEMORY_BASE_LO": low, "MEMORY_BASE_HI": high, "MEMORY_CONTROL": enable,
             **{f"MEMORY_{report.upper()}": m.input(f"memory_{report}", 32) for report in REPORTS}}
 
@@ -148,18 +131,18 @@ def _write_channel(m: Module, writable: Sequence[int]) -> Write:
     awvalid, awaddr = m.input("awvalid"), m.input("awaddr", map_of.ADDRESS_BITS)
     wvalid, wdata, wstrb, bready = m.input("wvalid"), m.input("wdata", 32), m.input("wstrb", 4), m.input("bready")
     has_address, has_data, answered = signal("has_address"), signal("has_data"), signal("answered")
-    happens = m.wire("write", all_of(has_address, has_data, negate(answered)))
-    m.drive(has_address, select(happens, ZERO, any_of(has_address, awvalid)), reset=0)
-    m.drive(has_data, select(happens, ZERO, any_of(has_data, wvalid)), reset=0)
-    m.drive(answered, any_of(happens, all_of(answered, negate(bready))), reset=0)
-    place = m.register("write_word", bits(awaddr, 2, map_of.ADDRESS_BITS - 2), negate(has_address))
-    value = m.register("write_value", wdata, negate(has_data))
-    strobes = m.register("write_strobes", wstrb, negate(has_data))
+    happens = m.wire("write", all_of(has_address, has_data, ~answered))
+    m.drive(has_address, select(happens, 0, any_of(has_address, awvalid)), reset=0)
+    m.drive(has_data, select(happens, 0, any_of(has_data, wvalid)), reset=0)
+    m.drive(answered, any_of(happens, all_of(answered, ~bready)), reset=0)
+    place = m.register("write_word", awaddr.bits(2, map_of.ADDRESS_BITS - 2), ~has_address)
+    value = m.register("write_value", wdata, ~has_data)
+    strobes = m.register("write_strobes", wstrb, ~has_data)
     target = m.wire("write_address", pack([(ZERO, 2), (place, map_of.ADDRESS_BITS - 2)]))
-    known = any_of(*(compare("==", target, const(place)) for place in writable))
-    answer = m.register("answer", select(known, const(map_of.OKAY), const(map_of.SLVERR)), happens)
-    m.output("awready", negate(has_address))
-    m.output("wready", negate(has_data))
+    known = any_of(*(compare("==", target, place) for place in writable))
+    answer = m.register("answer", select(known, map_of.OKAY, map_of.SLVERR), happens)
+    m.output("awready", ~has_address)
+    m.output("wready", ~has_data)
     m.output("bvalid", answered)
     m.output("bresp", answer)
     return Write(happens, target, value, strobes)
@@ -168,8 +151,8 @@ def _write_channel(m: Module, writable: Sequence[int]) -> Write:
 def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mapping[str, Mapping[str, Signal]], facts: Facts,
                values: Mapping[str, Expr]) -> tuple[Expr, Expr, Signal]:
     """Soft reset and self-test; returns what CONTROL and STATUS read, and the clear pulse."""
-    control = m.wire("write_control", all_of(write.to(places["CONTROL"]), bits(write.strobes, 0, 1)))
-    asked = {f.name: bits(write.value, f.start, 1)
+    control = m.wire("write_control", all_of(write.to(places["CONTROL"]), write.strobes.bit(0)))
+    asked = {f.name: write.value.bit(f.start)
              for f in (map_of.ENABLE, map_of.SOFT_RESET, map_of.ABANDON, map_of.CLEAR, map_of.SELF_TEST)}
     test = m.wire("start_test", all_of(control, asked["SELF_TEST"]))
     start = m.wire("start_reset", all_of(control, any_of(asked["SOFT_RESET"], asked["SELF_TEST"])))
@@ -177,18 +160,18 @@ def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mappin
     m.drive(enable, asked["ENABLE"], control, 1)
     clear = m.register("clear_pulse", all_of(control, any_of(asked["CLEAR"], asked["SELF_TEST"])), reset=0)
     left = signal("reset_left", 0, RESET_CYCLES - 1)
-    running = compare("!=", left, ZERO)
-    m.drive(left, select(start, const(RESET_CYCLES - 1), select(running, subtract(left, ONE), ZERO)), reset=RESET_CYCLES - 1)
+    running = compare("!=", left, 0)
+    m.drive(left, select(start, RESET_CYCLES - 1, select(running, left - 1, 0)), reset=RESET_CYCLES - 1)
     soft_rst = m.register("soft_reset", any_of(start, running), reset=1)
     abandon = m.register("abandon_bit", all_of(asked["SOFT_RESET"], asked["ABANDON"]), start, 1)
     waits, testing, done, passed = (signal(s) for s in ("test_waits", "test_runs", "test_done", "test_passed"))
-    begin = m.wire("test_begins", all_of(waits, negate(soft_rst)))
+    begin = m.wire("test_begins", all_of(waits, ~soft_rst))
     ended = m.wire("test_ends", all_of(testing, *(flags[f"OUT{i}"]["test_done"] for i in range(len(facts.outputs)))))
-    right = all_of(*(compare("==", values[f"OUT{i}_CRC"], const(crc)) for i, crc in enumerate(facts.test_crcs)))
-    m.drive(waits, any_of(test, all_of(waits, negate(begin))), reset=0)
-    m.drive(testing, all_of(negate(start), any_of(begin, all_of(testing, negate(ended)))), reset=0)
-    m.drive(done, all_of(negate(clear), any_of(ended, done)), reset=0)
-    m.drive(passed, all_of(negate(clear), select(ended, right, passed)), reset=0)
+    right = all_of(*(compare("==", values[f"OUT{i}_CRC"], crc) for i, crc in enumerate(facts.test_crcs)))
+    m.drive(waits, any_of(test, all_of(waits, ~begin)), reset=0)
+    m.drive(testing, all_of(~start, any_of(begin, all_of(testing, ~ended))), reset=0)
+    m.drive(done, all_of(~clear, any_of(ended, done)), reset=0)
+    m.drive(passed, all_of(~clear, select(ended, right, passed)), reset=0)
     for port, value in (("soft_rst", soft_rst), ("abandon", abandon), ("clear", clear), ("testing", testing), ("enable", enable)):
         m.output(port, value)
 
@@ -205,17 +188,17 @@ def _read_channel(m: Module, places: Mapping[str, int], values: Mapping[str, Exp
     """An address is taken, one cycle later its register is read, and the answer stays until it is fetched."""
     arvalid, araddr, rready = m.input("arvalid"), m.input("araddr", map_of.ADDRESS_BITS), m.input("rready")
     looking, answered = signal("looking"), signal("read_answered")
-    free = m.wire("read_free", negate(any_of(looking, answered)))
+    free = m.wire("read_free", ~any_of(looking, answered))
     taken = m.wire("read", all_of(arvalid, free))
-    address = m.register("read_address", bits(araddr, 2, map_of.ADDRESS_BITS - 2), taken)
+    address = m.register("read_address", araddr.bits(2, map_of.ADDRESS_BITS - 2), taken)
     m.drive(looking, taken, reset=0)
-    m.drive(answered, any_of(looking, all_of(answered, negate(rready))), reset=0)
+    m.drive(answered, any_of(looking, all_of(answered, ~rready)), reset=0)
     entries = {places[name] // 4: m.wire(f"{name.lower()}_register", value, (0, ONES)) for name, value in values.items()}
     assert set(entries) == {place // 4 for place in places.values()}
     word = m.register("read_word", chosen(m, address, entries, address.width - 1), looking)
     known = m.wire("known", chosen(m, address, dict.fromkeys(entries, ONE), address.width - 1, complete=True))
-    answer = m.register("read_answer", select(known, const(map_of.OKAY), const(map_of.SLVERR)), looking)
-    m.wire("reads_low_cycles", all_of(looking, compare("==", address, const(places["CYCLES_LO"] // 4))))
+    answer = m.register("read_answer", select(known, map_of.OKAY, map_of.SLVERR), looking)
+    m.wire("reads_low_cycles", all_of(looking, compare("==", address, places["CYCLES_LO"] // 4)))
     m.output("arready", free)
     m.output("rvalid", answered)
     m.output("rdata", word)

@@ -9,33 +9,14 @@ from math import gcd
 
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.packing import packet_words, pixel_bytes
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    overlay,
-    select,
-    shift_left,
-    shift_right,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, all_of, any_of, compare, overlay, select, signal
 from dovetail.fpga.rtl.modules import Module
 
 
 def lifted(m: Module, value: Signal, position: Signal, unit_bits: int, limit_bits: int) -> Signal:
     """The value moved up by `position` units: a row of choices, one per bit of the position."""
     for index in range(position.width if position.hi else 0):
-        moved = shift_left(value, unit_bits << index)
+        moved = value << (unit_bits << index)
         chosen = select(Bits(0, 1, position, index, 1), moved, value)
         value = m.wire(f"lifted_{index}", chosen, (0, (1 << min(limit_bits, chosen.width)) - 1))
     return value
@@ -58,18 +39,18 @@ def frame_in_module(name: str, port: StreamPort, bus_bits: int) -> Module:
     may_start, out_ready = m.input("may_start"), m.input("out_ready")
     filling, dropping, push = signal("filling"), signal("dropping"), signal("push")
     position, last = counted(m, "word", words, push)
-    inside = compare("!=", position, ZERO) if words > 1 else ZERO
-    m.wire("wanted", all_of(negate(dropping), any_of(inside, may_start)))
+    inside = compare("!=", position, 0) if words > 1 else ZERO
+    m.wire("wanted", all_of(~dropping, any_of(inside, may_start)))
     offered = m.wire("offered", any_of(filling, all_of(in_valid, signal("wanted"))))
     ready = _words_to_pixels(m, port, bus_bits, pixel_bits, offered, in_data, filling, out_ready)
-    taken = m.wire("from_packet", all_of(push, negate(filling)))
-    early = m.wire("ends_early", all_of(taken, in_last, negate(last)))
-    late = m.wire("ends_late", all_of(taken, last, negate(in_last)))
-    m.drive(filling, select(early, ONE, select(all_of(push, last), ZERO, filling)), reset=0)
-    m.drive(dropping, select(late, ONE, select(all_of(in_valid, in_last), ZERO, dropping)), reset=0)
-    m.output("in_ready", any_of(dropping, all_of(ready, negate(filling), signal("wanted"))))
+    taken = m.wire("from_packet", all_of(push, ~filling))
+    early = m.wire("ends_early", all_of(taken, in_last, ~last))
+    late = m.wire("ends_late", all_of(taken, last, ~in_last))
+    m.drive(filling, select(early, 1, select(all_of(push, last), 0, filling)), reset=0)
+    m.drive(dropping, select(late, 1, select(all_of(in_valid, in_last), 0, dropping)), reset=0)
+    m.output("in_ready", any_of(dropping, all_of(ready, ~filling, signal("wanted"))))
     m.output("active", any_of(inside, filling, dropping))
-    m.output("starved", all_of(inside, ready, negate(offered)))
+    m.output("starved", all_of(inside, ready, ~offered))
     m.output("taken", taken)
     m.output("done", all_of(push, last))
     m.output("early", early)
@@ -83,23 +64,23 @@ def _words_to_pixels(m: Module, port: StreamPort, bus_bits: int, pixel_bits: int
     unit = gcd(bus_bits, pixel_bits)
     word, pixel = bus_bits // unit, pixel_bits // unit
     level, held = signal("level", 0, word + pixel - 1), signal("held", 0, (1 << (word + pixel - 1) * unit) - 1)
-    valid = m.wire("valid", compare(">=", level, const(pixel)))
+    valid = m.wire("valid", compare(">=", level, pixel))
     pop = m.wire("pop", all_of(valid, out_ready))
     _, end = counted(m, "pixel", port.beats, pop)
     m.wire("ends", all_of(pop, end))
     ends = signal("ends")
-    left = select(ends, ZERO, select(pop, subtract(level, const(pixel)), level))
+    left = select(ends, 0, select(pop, level - pixel, level))
     after = m.wire("after", left, (0, word + pixel - 1))
-    kept = m.wire("kept", select(ends, ZERO, select(pop, shift_right(held, pixel_bits), held)), (0, held.hi))
-    ready = m.wire("takes", compare("<", after, const(pixel)))
+    kept = m.wire("kept", select(ends, 0, select(pop, held >> pixel_bits, held)), (0, held.hi))
+    ready = m.wire("takes", compare("<", after, pixel))
     push = m.wire("push", all_of(offered, ready))
-    fresh = m.wire("fresh", select(filling, ZERO, in_data), (0, (1 << bus_bits) - 1))
+    fresh = m.wire("fresh", select(filling, 0, in_data), (0, (1 << bus_bits) - 1))
     place = m.wire("place", after, (0, pixel - 1))
     moved = lifted(m, fresh, place, unit, held.width)
-    m.drive(level, select(push, add(after, const(word)), after), reset=0)
+    m.drive(level, select(push, after + word, after), reset=0)
     m.drive(held, select(push, overlay(kept, moved), kept), reset=0)
     m.output("out_valid", valid)
-    m.output("out_data", bits(held, 0, port.data_bits))
+    m.output("out_data", held.bits(0, port.data_bits))
     return ready
 
 
@@ -112,24 +93,24 @@ def frame_out_module(name: str, port: StreamPort, bus_bits: int) -> Module:
     in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", port.data_bits), m.input("out_ready")
     level, held = signal("level", 0, word + pixel - 1), signal("held", 0, (1 << (word + pixel - 1) * unit) - 1)
     ending, pop, push = signal("ending"), signal("pop"), signal("push")
-    valid = m.wire("valid", any_of(compare(">=", level, const(word)), ending))
+    valid = m.wire("valid", any_of(compare(">=", level, word), ending))
     m.wire("pop", all_of(valid, out_ready))
     _, last = counted(m, "word", words, pop)
     ends = m.wire("ends", all_of(pop, last))
-    left = select(ends, ZERO, select(pop, subtract(level, const(word)), level))
+    left = select(ends, 0, select(pop, level - word, level))
     after = m.wire("after", left, (0, word + pixel - 1))
-    kept = m.wire("kept", select(ends, ZERO, select(pop, shift_right(held, bus_bits), held)), (0, held.hi))
-    ready = m.wire("takes", all_of(compare("<", after, const(word)), any_of(negate(ending), ends)))
+    kept = m.wire("kept", select(ends, 0, select(pop, held >> bus_bits, held)), (0, held.hi))
+    ready = m.wire("takes", all_of(compare("<", after, word), any_of(~ending, ends)))
     m.wire("push", all_of(in_valid, ready))
     _, end = counted(m, "pixel", port.beats, push)
     place = m.wire("place", after, (0, word - 1))
     fresh = m.wire("fresh", in_data, (0, (1 << pixel_bits) - 1))
     moved = lifted(m, fresh, place, unit, held.width)
-    m.drive(level, select(push, add(after, const(pixel)), after), reset=0)
+    m.drive(level, select(push, after + pixel, after), reset=0)
     m.drive(held, select(push, overlay(kept, moved), kept), reset=0)
-    m.drive(ending, select(all_of(push, end), ONE, select(ends, ZERO, ending)), reset=0)
+    m.drive(ending, select(all_of(push, end), 1, select(ends, 0, ending)), reset=0)
     m.output("in_ready", ready)
     m.output("out_valid", valid)
-    m.output("out_data", bits(held, 0, bus_bits))
+    m.output("out_data", held.bits(0, bus_bits))
     m.output("out_last", last)
     return m

@@ -17,19 +17,14 @@ from dovetail.fpga.rtl.expressions import (
     ZERO,
     Expr,
     Signal,
-    add,
     all_of,
     any_of,
-    bits,
     choose,
     compare,
     const,
-    negate,
     pack,
     select,
-    shift_left,
     signal,
-    subtract,
 )
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import BURST_BEATS
@@ -88,7 +83,7 @@ class Master:
         """The master's modules, its own first."""
         m = self.m
         wants, writes = self._requests()
-        reads = self._reads(all_of(wants, negate(writes)))
+        reads = self._reads(all_of(wants, ~writes))
         written = self._writes(all_of(wants, writes)) if self.port.writes else None
         busy = m.wire("busy", any_of(*self.busy))
         m.drive(self.draining, any_of(self.soft_rst, all_of(self.draining, busy)), reset=0)
@@ -101,17 +96,17 @@ class Master:
         m, port = self.m, self.port
         valid, address, beats = m.input("request_valid"), m.input("request_address", 32), m.input("request_beats", 8)
         writes: Expr = m.input("request_write") if port.writes else ZERO
-        ready = m.wire("ready", all_of(self.enable, negate(self.soft_rst), negate(self.draining), negate(signal("ar_waits")),
-                                       negate(signal("aw_waits")) if port.writes else ONE, negate(m.net("reads_full")),
-                                       all_of(negate(m.net("writes_full")), m.net("length_room")) if port.writes else ONE))
+        ready = m.wire("ready", all_of(self.enable, ~self.soft_rst, ~self.draining, ~signal("ar_waits"),
+                                       ~signal("aw_waits") if port.writes else ONE, ~m.net("reads_full"),
+                                       all_of(~m.net("writes_full"), m.net("length_room")) if port.writes else ONE))
         m.output("request_ready", ready)
         accepted = m.wire("accepted", all_of(valid, ready))
         scale = port.bytes.bit_length() - 1
-        at = m.register("at", add(shift_left(self.base, PAGE_BITS), shift_left(address, scale)), accepted,
+        at = m.register("at", (self.base << PAGE_BITS) + (address << scale), accepted,
                         bounds=(0, (1 << ADDRESS_BITS) - 1))
-        words = shift_left(bits(beats, 0, BURST_BEATS.bit_length()), self.pieces.bit_length() - 1)
-        length = m.register("length", subtract(words, ONE), accepted, bounds=(0, MOST_WORDS - 1))
-        self.most = m.wire("beats_behind", subtract(bits(beats, 0, BURST_BEATS.bit_length()), ONE), (0, BURST_BEATS - 1))
+        words = beats.bits(0, BURST_BEATS.bit_length()) << self.pieces.bit_length() - 1
+        length = m.register("length", words - 1, accepted, bounds=(0, MOST_WORDS - 1))
+        self.most = m.wire("beats_behind", beats.bits(0, BURST_BEATS.bit_length()) - 1, (0, BURST_BEATS - 1))
         for channel in ("ar", "aw") if port.writes else ("ar",):
             size = (self.bus_bits // 8).bit_length() - 1
             fields = (("addr", at, at.hi), ("len", length, length.hi), ("size", const(size), 7),
@@ -124,12 +119,12 @@ class Master:
         """The address of a burst until it is taken, and how many bursts have not been answered."""
         m, waits, count = self.m, signal(f"{channel}_waits"), signal(f"{name}_bursts", 0, MOST_BURSTS)
         taken = m.input(f"{channel}ready")
-        m.drive(waits, any_of(begins, all_of(waits, negate(taken))), reset=0)
-        m.drive(count, subtract(add(count, begins), ends), reset=0)
-        m.assigns.append((signal(f"{name}_full"), compare("==", count, const(MOST_BURSTS))))
-        m.wire(f"{name}_waits", all_of(waits, negate(taken)))
+        m.drive(waits, any_of(begins, all_of(waits, ~taken)), reset=0)
+        m.drive(count, count + begins - ends, reset=0)
+        m.assigns.append((signal(f"{name}_full"), compare("==", count, MOST_BURSTS)))
+        m.wire(f"{name}_waits", all_of(waits, ~taken))
         m.output(f"{channel}valid", waits)
-        self.busy.append(compare("!=", count, ZERO))
+        self.busy.append(compare("!=", count, 0))
 
     def _reads(self, begins: Expr) -> Signal:
         """Words that arrive, as beats for the core; returns when one does."""
@@ -140,14 +135,14 @@ class Master:
         answer = m.register("word_answer", m.input("rresp", 2))
         m.output("rready", ONE)
         self._under_way("reads", "ar", begins, m.wire("read_ends", all_of(arrived, last)))
-        self.faults.append((m.wire("read_fails", all_of(arrived, bits(answer, 1, 1))), answer))
-        kept = all_of(arrived, negate(self.draining))
+        self.faults.append((m.wire("read_fails", all_of(arrived, answer.bit(1))), answer))
+        kept = all_of(arrived, ~self.draining)
         if self.pieces == 1:
             m.output("valid", kept)
             m.output("data", word)
             return arrived
         piece, whole = m.rounds("piece", self.pieces, arrived)
-        parts = [m.register(f"part_{k}", word, all_of(arrived, compare("==", piece, const(k)))) for k in range(self.pieces - 1)]
+        parts = [m.register(f"part_{k}", word, all_of(arrived, compare("==", piece, k))) for k in range(self.pieces - 1)]
         m.output("valid", all_of(kept, whole))
         m.output("data", pack([(part, self.bus_bits) for part in (*parts, word)]))
         return arrived
@@ -159,34 +154,34 @@ class Master:
         most = self._lengths(begins)
         ready, beat, beat_valid = m.input("wready"), m.input("write_data", self.port.bytes * 8), m.input("write_valid")
         shown, last, marked = signal("w_valid"), signal("w_last"), signal("w_marked")
-        free = m.wire("w_free", any_of(negate(shown), ready))
+        free = m.wire("w_free", any_of(~shown, ready))
         some = signal("length_there")
         step = m.wire("w_step", all_of(free, some, any_of(beat_valid, self.draining)))
         piece, whole = m.rounds("w_piece", self.pieces, step) if self.pieces > 1 else (ZERO, ONE)
         place = signal("w_beat", 0, BURST_BEATS - 1)
         ends = m.wire("w_ends", all_of(whole, compare("==", place, most)))
-        m.drive(place, select(ends, ZERO, add(place, ONE)), all_of(step, whole), 0)
+        m.drive(place, select(ends, 0, place + 1), all_of(step, whole), 0)
         m.wire("length_done", all_of(step, ends))
-        m.drive(shown, any_of(step, all_of(shown, negate(ready))), reset=0)
+        m.drive(shown, any_of(step, all_of(shown, ~ready)), reset=0)
         m.drive(last, ends, step)
-        m.drive(marked, negate(self.draining), step)
-        m.output("write_ready", all_of(free, some, whole, negate(self.draining)))
+        m.drive(marked, ~self.draining, step)
+        m.output("write_ready", all_of(free, some, whole, ~self.draining))
         m.output("wvalid", shown)
         m.output("wdata", m.register("w_word", self._piece(beat, piece), step))
         strobes = (1 << self.bus_bits // 8) - 1
-        m.output("wstrb", m.wire("w_strobes", select(marked, const(strobes), ZERO), (0, strobes)))
+        m.output("wstrb", m.wire("w_strobes", select(marked, strobes, 0), (0, strobes)))
         m.output("wlast", last)
         answered, answer = m.register("answered", m.input("bvalid"), reset=0), m.register("answer", m.input("bresp", 2))
         m.output("bready", ONE)
-        m.output("written", all_of(answered, negate(self.draining)))
+        m.output("written", all_of(answered, ~self.draining))
         self._under_way("writes", "aw", begins, answered)
-        self.faults.append((m.wire("write_fails", all_of(answered, bits(answer, 1, 1))), answer))
+        self.faults.append((m.wire("write_fails", all_of(answered, answer.bit(1))), answer))
         return step
 
     def _piece(self, beat: Signal, piece: Expr) -> Expr:
         if self.pieces == 1:
             return beat
-        return choose(piece, [bits(beat, k * self.bus_bits, self.bus_bits) for k in range(self.pieces)])
+        return choose(piece, [beat.bits(k * self.bus_bits, self.bus_bits) for k in range(self.pieces)])
 
     def _lengths(self, begins: Signal) -> Signal:
         """Beats, less one, of the bursts whose words have not all been sent; the first of them."""
@@ -206,8 +201,8 @@ class Master:
         first: list[Expr] = []
         for name, (fails, answer) in zip(("read", "write"), self.faults, strict=False):
             error, kind = signal(f"{name}_error"), signal(f"{name}_response", 0, 3)
-            m.drive(error, all_of(negate(self.clear), any_of(error, fails)), reset=0)
-            m.drive(kind, select(self.clear, ZERO, answer), any_of(self.clear, all_of(fails, negate(error))), 0)
+            m.drive(error, all_of(~self.clear, any_of(error, fails)), reset=0)
+            m.drive(kind, select(self.clear, 0, answer), any_of(self.clear, all_of(fails, ~error)), 0)
             seen.append(error)
             first.append(kind)
         absent = [ZERO] * (2 - len(seen))
@@ -219,5 +214,5 @@ class Master:
         waits = any_of(signal("reads_waits"), signal("writes_waits") if self.port.writes else ZERO)
         output32(m, "waits", event_counter(m, "wait_count", waits, self.clear))
         failing = [fails for fails, _ in self.faults]
-        count: Expr = failing[0] if len(failing) == 1 else add(*failing)
+        count = sum(failing[1:], failing[0])
         output32(m, "faults", event_counter(m, "fault_count", count, self.clear))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dovetail.fpga.axi.checksum import parities
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.rtl.expressions import Bits, add, all_of, const, negate, pack, parity, signal
+from dovetail.fpga.rtl.expressions import Bits, all_of, const, pack, parity, signal
 from dovetail.fpga.rtl.modules import Module
 
 WORD = 0xFFFF_FFFF
@@ -69,7 +69,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     m = Module(name, (f"Test pattern of {port.beats} beats, {port.fields} x {port.bits} bits.",))
     run, out_ready = m.input("run"), m.input("out_ready")
     state, ended = signal("state", 0, WORD), signal("ended")
-    valid = m.wire("valid", all_of(run, negate(ended)))
+    valid = m.wire("valid", all_of(run, ~ended))
     taken = m.wire("taken", all_of(valid, out_ready))
     last = m.rounds("pixel", port.beats, taken)[1] if port.beats > 1 else const(1)
     m.drive(ended, const(1), all_of(taken, last), 0)
@@ -79,7 +79,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     for channel in range(port.fields):
         chosen = [(Bits(0, 1, state, bit, 1), 1) for bit in channel_bits(channel, count)]
         drawn = m.wire(f"drawn{channel}", pack(chosen) if chosen else const(0))
-        value = m.wire(f"channel{channel}", add(drawn, const(lo)))
+        value = m.wire(f"channel{channel}", drawn + lo)
         fields.append((value, port.bits))
     m.output("out_valid", valid)
     m.output("out_data", pack(fields))

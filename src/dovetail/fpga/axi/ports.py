@@ -12,23 +12,7 @@ from dovetail.fpga.axi.pattern import pattern_module
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.packing import packet_words, pixel_bytes
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, all_of, any_of, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 
 FIFO_WORDS = 32
@@ -38,21 +22,21 @@ FIFO_WORDS = 32
 def event_counter(m: Module, name: str, event: Expr, clear: Signal) -> Signal:
     """Events since `clear`, modulo 2**32."""
     value = signal(name, 0, ONES)
-    m.drive(value, select(clear, ZERO, add(value, event)), reset=0)
+    m.drive(value, select(clear, 0, value + event), reset=0)
     return value
 
 
 def checksum(m: Module, word: Signal, step: Expr, clear: Signal) -> Expr:
     """CRC-32 of the words of all steps since `clear`."""
     state = signal("crc", 0, ONES)
-    m.drive(state, select(clear, const(ONES), updated(m, state, word)), any_of(clear, step), ONES)
-    return subtract(const(ONES), state)
+    m.drive(state, select(clear, ONES, updated(m, state, word)), any_of(clear, step), ONES)
+    return const(ONES) - state
 
 
 def high_water(m: Module, level: Signal, clear: Signal) -> Signal:
     """The most a FIFO held since `clear`."""
     mark = signal("mark", 0, level.hi)
-    m.drive(mark, select(clear, ZERO, select(compare(">", level, mark), level, mark)), reset=0)
+    m.drive(mark, select(clear, 0, select(compare(">", level, mark), level, mark)), reset=0)
     return mark
 
 
@@ -76,8 +60,8 @@ def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: 
     enable = m.input("enable")
     out_ready = m.input("out_ready")
     word_valid, word_ready, word, fifo = _receive(m, bus_bits, (soft_rst, abandon, clear))
-    word_data, word_last = m.wire("word_data", bits(word, 0, bus_bits)), m.wire("word_last", bits(word, bus_bits, 1))
-    own = ONE if bounds is None else negate(testing)
+    word_data, word_last = m.wire("word_data", word.bits(0, bus_bits)), m.wire("word_last", word.bit(bus_bits))
+    own = ONE if bounds is None else ~testing
     may_start = m.wire("may_start", all_of(enable, own))
     parts = {p: m.net(f"frame_{p}") for p in ("valid", "active", "starved", "taken", "done", "early", "late")}
     frame_data, core_ready = m.net("frame_data", port.data_bits), m.wire("core_ready", all_of(out_ready, own))
@@ -103,7 +87,7 @@ def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: 
     early, late = event_counter(m, "early_count", parts["early"], clear), event_counter(m, "late_count", parts["late"], clear)
     output32(m, "early", early)
     output32(m, "late", late)
-    m.output("error", any_of(compare("!=", early, ZERO), compare("!=", late, ZERO)))
+    m.output("error", any_of(compare("!=", early, 0), compare("!=", late, 0)))
     output32(m, "crc_value", checksum(m, word_data, parts["taken"], clear))
     return [m, fifo, frame, *test]
 
@@ -117,13 +101,13 @@ def _receive(m: Module, bus_bits: int, control: tuple[Signal, Signal, Signal]) -
     tvalid, tdata, tlast = m.input("tvalid"), m.input("tdata", bus_bits), m.input("tlast")
     room, level = m.net("room"), m.net("fifo_level", FIFO_WORDS.bit_length())
     inside, draining = signal("in_packet"), signal("draining")
-    tready = m.wire("takes", all_of(negate(soft_rst), any_of(draining, room)))
+    tready = m.wire("takes", all_of(~soft_rst, any_of(draining, room)))
     accepted = m.wire("accepted", all_of(tvalid, tready))
     gone = all_of(soft_rst, abandon)
-    m.drive(inside, select(gone, ZERO, select(accepted, negate(tlast), inside)), reset=0)
+    m.drive(inside, select(gone, 0, select(accepted, ~tlast, inside)), reset=0)
     ended = all_of(accepted, tlast)
-    m.drive(draining, select(soft_rst, all_of(inside, negate(abandon)), all_of(draining, negate(ended))), reset=0)
-    written = m.wire("written", all_of(accepted, negate(draining)))
+    m.drive(draining, select(soft_rst, all_of(inside, ~abandon), all_of(draining, ~ended)), reset=0)
+    written = m.wire("written", all_of(accepted, ~draining))
     word_in = m.wire("word_in", pack([(tdata, bus_bits), (tlast, 1)]))
     word_valid, word_ready, word = m.net("word_valid"), m.net("word_ready"), m.net("word", bus_bits + 1)
     fifo = fifo_module(f"{m.name}_fifo", bus_bits + 1, FIFO_WORDS, level=True)
@@ -132,7 +116,7 @@ def _receive(m: Module, bus_bits: int, control: tuple[Signal, Signal, Signal]) -
         ("out_valid", word_valid), ("out_ready", word_ready), ("out_data", word), ("level", level)), soft_rst))
     m.output("tready", tready)
     m.output("waiting", draining)
-    output32(m, "stalls", event_counter(m, "stall_count", all_of(tvalid, negate(tready)), clear))
+    output32(m, "stalls", event_counter(m, "stall_count", all_of(tvalid, ~tready), clear))
     output32(m, "high_water", high_water(m, level, clear))
     return word_valid, word_ready, word, fifo
 
@@ -152,8 +136,8 @@ def output_port(name: str, port: StreamPort, bus_bits: int) -> list[Module]:
         ("out_valid", made), ("out_ready", wanted), ("out_data", data), ("out_last", last)), soft_rst))
     counts = m.wire("counts", all_of(made, wanted))
     test_ended = signal("test_ended")
-    m.drive(test_ended, select(soft_rst, ZERO, any_of(test_ended, all_of(counts, last, testing))), reset=0)
-    written, word_in = m.wire("written", all_of(made, negate(testing))), m.wire("word_in", pack([(data, bus_bits), (last, 1)]))
+    m.drive(test_ended, select(soft_rst, 0, any_of(test_ended, all_of(counts, last, testing))), reset=0)
+    written, word_in = m.wire("written", all_of(made, ~testing)), m.wire("word_in", pack([(data, bus_bits), (last, 1)]))
     word_valid, word, level = m.net("word_valid"), m.net("word", bus_bits + 1), m.net("fifo_level", FIFO_WORDS.bit_length())
     fifo = fifo_module(f"{name}_fifo", bus_bits + 1, FIFO_WORDS, level=True)
     word_ready = _send(m, port, bus_bits, (soft_rst, abandon, clear), tready, word_valid, word)
@@ -174,7 +158,7 @@ def _without_rest(m: Module, port: StreamPort, data: Signal, valid: Signal) -> S
         return data
     taken = m.wire("word_taken", all_of(valid, signal("in_ready_wire")))
     last: Expr = m.rounds("word_of_pixel", port.words, taken)[1] if port.words > 1 else ONE
-    return m.wire("in_channels", select(last, bits(data, 0, used * port.bits), data), (0, data.hi))
+    return m.wire("in_channels", select(last, data.bits(0, used * port.bits), data), (0, data.hi))
 
 
 def _send(m: Module, port: StreamPort, bus_bits: int, control: tuple[Signal, Signal, Signal], tready: Signal,
@@ -183,28 +167,28 @@ def _send(m: Module, port: StreamPort, bus_bits: int, control: tuple[Signal, Sig
     soft_rst, abandon, clear = control
     valid, last, cut, inside, closing = (signal(s) for s in ("send_valid", "send_last", "send_cut", "in_packet", "closing"))
     shown = signal("send_data", 0, (1 << bus_bits) - 1)
-    free = m.wire("free", any_of(negate(valid), tready))
-    load = m.wire("load", all_of(free, negate(soft_rst), any_of(closing, word_valid)))
+    free = m.wire("free", any_of(~valid, tready))
+    load = m.wire("load", all_of(free, ~soft_rst, any_of(closing, word_valid)))
     gone = m.wire("gone", all_of(soft_rst, abandon))
-    load_last = m.wire("load_last", any_of(closing, bits(word, bus_bits, 1)))
-    m.drive(valid, select(gone, ZERO, select(free, load, valid)), reset=0)
-    m.drive(inside, select(gone, ZERO, select(load, negate(load_last), inside)), reset=0)
-    m.drive(closing, select(soft_rst, all_of(any_of(closing, inside), negate(abandon)), all_of(closing, negate(load))), reset=0)
+    load_last = m.wire("load_last", any_of(closing, word.bit(bus_bits)))
+    m.drive(valid, select(gone, 0, select(free, load, valid)), reset=0)
+    m.drive(inside, select(gone, 0, select(load, ~load_last, inside)), reset=0)
+    m.drive(closing, select(soft_rst, all_of(any_of(closing, inside), ~abandon), all_of(closing, ~load)), reset=0)
     m.drive(last, load_last, load)
     m.drive(cut, closing, load)
-    m.drive(shown, select(closing, ZERO, bits(word, 0, bus_bits)), load)
+    m.drive(shown, select(closing, 0, word.bits(0, bus_bits)), load)
     used = port.beats * pixel_bytes(port) - (packet_words(port, bus_bits) - 1) * bus_bits // 8
     every, some = (1 << bus_bits // 8) - 1, (1 << used) - 1
-    whole = any_of(negate(last), cut) if used < bus_bits // 8 else ONE
+    whole = any_of(~last, cut) if used < bus_bits // 8 else ONE
     sent = m.wire("sent", all_of(valid, tready, last))
     m.output("tvalid", valid)
     m.output("tdata", shown)
-    m.output("tkeep", m.wire("keep", select(whole, const(every), const(some)), (0, every)))
+    m.output("tkeep", m.wire("keep", select(whole, every, some), (0, every)))
     m.output("tlast", last)
     m.output("tuser", cut)
     m.output("active", inside)
     m.output("waiting", any_of(closing, all_of(valid, cut)))
-    output32(m, "frames", event_counter(m, "frame_count", all_of(sent, negate(cut)), clear))
+    output32(m, "frames", event_counter(m, "frame_count", all_of(sent, ~cut), clear))
     output32(m, "aborted", event_counter(m, "aborted_count", all_of(sent, cut), clear))
-    output32(m, "stalls", event_counter(m, "stall_count", all_of(valid, negate(tready)), clear))
-    return m.wire("word_ready", all_of(free, negate(soft_rst), negate(closing)))
+    output32(m, "stalls", event_counter(m, "stall_count", all_of(valid, ~tready), clear))
+    return m.wire("word_ready", all_of(free, ~soft_rst, ~closing))

@@ -5,21 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.rtl.expressions import (
-    ZERO,
-    Expr,
-    Signal,
-    all_of,
-    any_of,
-    bits,
-    choose,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    successor,
-)
+from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, any_of, choose, compare, pack, select, successor
 from dovetail.fpga.rtl.modules import Module
 
 
@@ -53,8 +39,8 @@ def _place(m: Module, carriage: Carriage, step: Signal) -> tuple[Signal, Expr]:
     """The place of a beat in its cell, and whether it is the cell's last: the group is complete, or the frame ends."""
     place = Signal(0, carriage.group - 1, "place")
     _, frame_ends = m.rounds("beat", carriage.form.beats, step)
-    last = m.wire("last", any_of(compare("==", place, const(carriage.group - 1)), frame_ends))
-    m.drive(place, select(last, ZERO, successor(place)), step, 0)
+    last = m.wire("last", any_of(compare("==", place, carriage.group - 1), frame_ends))
+    m.drive(place, select(last, 0, successor(place)), step, 0)
     return place, last
 
 
@@ -65,10 +51,10 @@ def gather_module(name: str, carriage: Carriage) -> Module:
     valid, data, ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
     step = Signal(0, 1, "step")
     place, last = _place(m, carriage, step)
-    takes = m.wire("takes", any_of(negate(last), ready))
+    takes = m.wire("takes", any_of(~last, ready))
     m.wires.append((step, all_of(valid, takes)))
-    held = [m.register(f"held_{i}", data, all_of(step, compare("==", place, const(i)))) for i in range(group - 1)]
-    fields = [(select(compare("==", place, const(i)), data, held[i]), width) for i in range(group - 1)]
+    held = [m.register(f"held_{i}", data, all_of(step, compare("==", place, i))) for i in range(group - 1)]
+    fields = [(select(compare("==", place, i), data, held[i]), width) for i in range(group - 1)]
     m.output("in_ready", takes)
     m.output("out_valid", all_of(valid, last))
     m.output("out_data", pack([*fields, (data, width)]))
@@ -85,5 +71,5 @@ def scatter_module(name: str, carriage: Carriage) -> Module:
     m.wires.append((step, all_of(valid, ready)))
     m.output("in_ready", all_of(ready, last))
     m.output("out_valid", valid)
-    m.output("out_data", choose(place, [bits(data, i * width, width) for i in range(group)]))
+    m.output("out_data", choose(place, [data.bits(i * width, width) for i in range(group)]))
     return m

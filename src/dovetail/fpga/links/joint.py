@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bits, compare, const, negate, pack, select
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, compare, pack, select
 from dovetail.fpga.rtl.modules import Module
 
 Span = tuple[int, int]
@@ -48,7 +48,7 @@ def joint_module(name: str, pieces: Sequence[Area], wanted: Area, width: int, fi
     bands = [[i for i in sorted(range(len(pieces)), key=lambda i: pieces[i].channels) if pieces[i].rows == r] for r in rows]
     active, passes, step = _turns(m, rows, wanted.rows, width)
     there = [m.wire(f"band{b}_there", all_of(*(valid[i] for i in band))) for b, band in enumerate(bands)]
-    goes = m.wire("goes", any_of(out_ready, negate(passes)))
+    goes = m.wire("goes", any_of(out_ready, ~passes))
     present = any_of(*(all_of(on, t) for on, t in zip(active, there, strict=True)))
     m.wires.append((step, all_of(present, goes)))
     for b, band in enumerate(bands):
@@ -69,7 +69,7 @@ def _cut(data: Signal, piece: Area, wanted: Area, field_bits: int) -> tuple[Expr
     found = overlap(piece.channels, wanted.channels)
     assert found is not None
     count = (found[1] - found[0]) * field_bits
-    return bits(data, (found[0] - piece.channels[0]) * field_bits, count), count
+    return data.bits((found[0] - piece.channels[0]) * field_bits, count), count
 
 
 def _turns(m: Module, rows: Sequence[Span], wanted: Span, width: int) -> tuple[list[Expr], Expr, Signal]:
@@ -86,11 +86,11 @@ def _turns(m: Module, rows: Sequence[Span], wanted: Span, width: int) -> tuple[l
     passes: list[Expr] = []
     for b, (start, stop) in enumerate(rows):
         end = starts[b] + (stop - start) * width
-        active.append(m.wire(f"band{b}_active", all_of(compare(">=", at, const(starts[b])), compare("<", at, const(end)))))
+        active.append(m.wire(f"band{b}_active", all_of(compare(">=", at, starts[b]), compare("<", at, end))))
         found = overlap((start, stop), wanted)
         assert found is not None
         first, last = (starts[b] + (row - start) * width for row in found)
-        passes.append(all_of(compare(">=", at, const(first)), compare("<", at, const(last))))
+        passes.append(all_of(compare(">=", at, first), compare("<", at, last)))
     return active, m.wire("wanted", any_of(*passes)), step
 
 
@@ -108,11 +108,11 @@ def flatten_module(name: str, form: Format) -> Module:
     valid, data, ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
     step = Signal(0, 1, "step")
     at, last = m.rounds("pixel", pixels, step)
-    takes = m.wire("takes", any_of(negate(last), ready))
+    takes = m.wire("takes", any_of(~last, ready))
     m.wires.append((step, all_of(valid, takes)))
-    held = [m.register(f"held_{p}", data, all_of(step, compare("==", at, const(p)))) for p in range(pixels - 1)]
+    held = [m.register(f"held_{p}", data, all_of(step, compare("==", at, p))) for p in range(pixels - 1)]
     m.output("in_ready", takes)
     m.output("out_valid", all_of(valid, last))
-    m.output("out_data", pack([(bits(pixel, c * form.bits, form.bits), form.bits)
+    m.output("out_data", pack([(pixel.bits(c * form.bits, form.bits), form.bits)
                                for c in range(form.channels) for pixel in (*held, data)]))
     return m

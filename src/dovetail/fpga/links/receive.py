@@ -24,15 +24,12 @@ from dovetail.fpga.rtl.expressions import (
     ZERO,
     Expr,
     Signal,
-    add,
     all_of,
     any_bit,
     any_of,
-    bits,
     choose,
     compare,
     const,
-    negate,
     pack,
     select,
     signal,
@@ -86,18 +83,18 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
     m.output("rx_ready", ONE)
     good, bad, body = _judged(m, form, rx_valid, rx_data)
     at = SEQUENCE_BITS + 2 * CIRCUIT_BITS + CREDIT_BITS
-    data, greeting, heard, alarm = (m.wire(f"is_{flag}", bits(body, at + i, 1)) for i, flag in enumerate(FLAGS))
-    circuit = m.wire("circuit", bits(body, SEQUENCE_BITS, CIRCUIT_BITS))
+    data, greeting, heard, alarm = (m.wire(f"is_{flag}", body.bit(at + i)) for i, flag in enumerate(FLAGS))
+    circuit = m.wire("circuit", body.bits(SEQUENCE_BITS, CIRCUIT_BITS))
     failed, live = signal("failed"), signal("live")
-    counts = m.wire("counts", all_of(good, negate(greeting), negate(failed)))
+    counts = m.wire("counts", all_of(good, ~greeting, ~failed))
     expected = m.counter("expected", 1 << SEQUENCE_BITS, counts)
-    in_order = m.wire("in_order", compare("==", expected, bits(body, 0, SEQUENCE_BITS)))
+    in_order = m.wire("in_order", compare("==", expected, body.bits(0, SEQUENCE_BITS)))
     accept = m.wire("accept", all_of(counts, in_order))
     m.drive(live, any_of(live, accept), reset=0)
-    foreign = m.wire("foreign", all_of(good, greeting, compare("!=", m.wire("identity", bits(body, HEADER_BITS, IDENTITY_BITS)),
-                                                                const(identity))))
+    foreign = m.wire("foreign", all_of(good, greeting, compare("!=", m.wire("identity", body.bits(HEADER_BITS, IDENTITY_BITS)),
+                                                                identity)))
     if slots is None:
-        unknown = all_of(accept, data, compare(">=", circuit, const(len(circuits))))
+        unknown = all_of(accept, data, compare(">=", circuit, len(circuits)))
     else:
         circuit, unknown = _slots(m, slots, accept, data, circuit, len(circuits))
     ending = {j: own for j, own in enumerate(circuits) if slots is None or j not in slots.through}
@@ -106,23 +103,23 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
         overflows += [_passes(m, n, circuits, slots, accept, data, body) for n in sorted(set(slots.through.values()))]
     silence = _silence(m, live, rx_valid)
     causes = {Cause.FOREIGN: foreign, Cause.RESTARTED: all_of(good, greeting, live), Cause.SILENT: silence,
-              Cause.OVERFLOW: any_of(unknown, *overflows), Cause.OUT_OF_ORDER: all_of(counts, negate(in_order)),
+              Cause.OVERFLOW: any_of(unknown, *overflows), Cause.OUT_OF_ORDER: all_of(counts, ~in_order),
               Cause.DAMAGED: all_of(bad, live)}
     code: Expr = ZERO
     for cause, found in causes.items():
-        code = select(found, const(cause), code)
+        code = select(found, cause, code)
     m.drive(failed, any_of(failed, *causes.values()), reset=0)
-    m.register("cause", code, negate(failed), 0, (0, (1 << CAUSE_BITS) - 1))
+    m.register("cause", code, ~failed, 0, (0, (1 << CAUSE_BITS) - 1))
     # A damaged greeting, or one of another build, is not an answer; greetings are repeated until they are heard.
-    hears = all_of(good, negate(foreign))
+    hears = all_of(good, ~foreign)
     flags = {"heard": hears, "peer_heard": all_of(hears, heard), "alarmed": all_of(accept, alarm)}
     for flag, seen in flags.items():
         sticky = signal(f"{flag}_kept")
         m.drive(sticky, any_of(sticky, seen), reset=0)
         m.output(flag, sticky)
     m.output("credit_valid", accept)
-    m.output("credit_circuit", bits(body, SEQUENCE_BITS + CIRCUIT_BITS, CIRCUIT_BITS))
-    m.output("credit_count", bits(body, SEQUENCE_BITS + 2 * CIRCUIT_BITS, CREDIT_BITS))
+    m.output("credit_circuit", body.bits(SEQUENCE_BITS + CIRCUIT_BITS, CIRCUIT_BITS))
+    m.output("credit_count", body.bits(SEQUENCE_BITS + 2 * CIRCUIT_BITS, CREDIT_BITS))
     m.output("up", live)
     m.output("fault", failed)
     m.output("fault_cause", signal("cause", 0, (1 << CAUSE_BITS) - 1))
@@ -135,9 +132,9 @@ def _judged(m: Module, form: CellFormat, valid: Signal, data: Signal) -> tuple[S
     masks = [(mask | 1 << form.body_bits + i, zero) for i, (mask, zero) in enumerate(syndrome_masks(form))]
     wrong = parities(m, "wrong", word, masks)
     syndrome = m.register("syndrome", pack([(bit, 1) for bit in wrong]))
-    checked, body = m.register("checked", came, reset=0), m.register("checked_body", bits(word, 0, form.body_bits))
+    checked, body = m.register("checked", came, reset=0), m.register("checked_body", word.bits(0, form.body_bits))
     damaged = m.wire("damaged", any_bit(syndrome))
-    return (m.register("good", all_of(checked, negate(damaged)), reset=0), m.register("bad", all_of(checked, damaged), reset=0),
+    return (m.register("good", all_of(checked, ~damaged), reset=0), m.register("bad", all_of(checked, damaged), reset=0),
             m.register("body", body))
 
 
@@ -147,7 +144,7 @@ def _slots(m: Module, slots: ArrivingSlots, accept: Signal, data: Signal, said: 
     following = [slots.owners[(s + 1) % len(slots.owners)] for s in range(len(slots.owners))]
     owner = signal("owner", 0, count)
     m.drive(owner, choose(at, [const(o) for o in following]), accept, slots.owners[0])
-    return owner, all_of(accept, any_of(compare("!=", said, at), all_of(data, compare("==", owner, const(count)))))
+    return owner, all_of(accept, any_of(compare("!=", said, at), all_of(data, compare("==", owner, count))))
 
 
 def _passes(m: Module, n: int, circuits: Sequence[Outgoing], slots: ArrivingSlots, accept: Signal, data: Signal,
@@ -159,7 +156,7 @@ def _passes(m: Module, n: int, circuits: Sequence[Outgoing], slots: ArrivingSlot
     if len(own) > 1:
         m.output(f"pass{n}_place", choose(at, [const(places.get(s, 0)) for s in range(len(slots.owners))]))
     m.output(f"pass{n}_flag", data)
-    m.output(f"pass{n}_word", bits(body, HEADER_BITS, passage_bits(n, circuits, slots.through)))
+    m.output(f"pass{n}_word", body.bits(HEADER_BITS, passage_bits(n, circuits, slots.through)))
     return m.input(f"pass{n}_overflow")
 
 
@@ -173,24 +170,24 @@ def _buffers(m: Module, form: CellFormat, circuits: Mapping[int, Outgoing], come
     """One FIFO per circuit, its freed words counted for the sender; returns modules, and when a word finds no room."""
     parts, overflows = list[Module](), list[Expr]()
     for j, own in circuits.items():
-        push = m.wire(f"push{j}", all_of(comes, compare("==", circuit, const(j))))
+        push = m.wire(f"push{j}", all_of(comes, compare("==", circuit, j)))
         room, valid, word = m.net(f"room{j}"), m.net(f"fifo{j}_valid"), m.net(f"fifo{j}_data", own.width)
         ready = m.input(f"ch{j}_ready")
         fifo = fifo_module(f"{m.name}_fifo{j}", own.width, own.depth, report=True)
         parts.append(fifo)
         m.instances.append(Instance(fifo.name, f"fifo{j}", (
-            ("in_valid", push), ("in_data", m.wire(f"word{j}", bits(body, HEADER_BITS, own.width))), ("in_ready", room),
+            ("in_valid", push), ("in_data", m.wire(f"word{j}", body.bits(HEADER_BITS, own.width))), ("in_ready", room),
             ("out_valid", valid), ("out_ready", ready), ("out_data", word))))
         m.output(f"ch{j}_valid", valid)
         m.output(f"ch{j}_data", word)
         m.output(f"freed{j}", m.counter(f"freed_count{j}", 1 << CREDIT_BITS, all_of(valid, ready)))
-        overflows.append(all_of(push, negate(room)))
+        overflows.append(all_of(push, ~room))
     return parts, overflows
 
 
 def _silence(m: Module, live: Signal, valid: Signal) -> Expr:
     """Whether no cell came for too long."""
     quiet = signal("quiet", 0, SILENCE_CLOCKS)
-    long = m.wire("long_quiet", compare("==", quiet, const(SILENCE_CLOCKS)))
-    m.drive(quiet, select(any_of(valid, negate(live)), ZERO, select(long, quiet, add(quiet, ONE))), reset=0)
+    long = m.wire("long_quiet", compare("==", quiet, SILENCE_CLOCKS))
+    m.drive(quiet, select(any_of(valid, ~live), 0, select(long, quiet, quiet + 1)), reset=0)
     return all_of(live, long)

@@ -13,23 +13,7 @@ from dataclasses import dataclass
 
 from dovetail.fpga.links.cells import CIRCUIT_BITS, CREDIT_BITS, CellFormat
 from dovetail.fpga.links.transmit import Outgoing, begin_cells, finish_cells, has_credit, is_told
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    choose,
-    compare,
-    const,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory, Module
 
 BANKS = 4
@@ -62,23 +46,23 @@ def passage_module(name: str, width: int, places: int) -> Module:
     step, ends = m.input("step"), m.input("ends")
     place, next_place = (m.input(n, (places - 1).bit_length()) if places > 1 else ZERO for n in ("place", "next_place"))
     count, some, reading = signal("count", 0, BANKS), signal("some"), signal("reading")
-    last = m.wire("last", all_of(write, compare("==", place, const(places - 1)) if places > 1 else ONE))
+    last = m.wire("last", all_of(write, compare("==", place, places - 1) if places > 1 else ONE))
     data_so_far = m.wire("data_so_far", any_of(some, all_of(write, flag)))
-    m.drive(some, all_of(data_so_far, compare("==", last, ZERO)), write, 0)
+    m.drive(some, all_of(data_so_far, compare("==", last, 0)), write, 0)
     stored, freed = m.wire("stored", all_of(last, data_so_far)), m.wire("freed", all_of(ends, reading))
-    m.drive(count, m.wire("next_count", subtract(add(count, stored), freed), (0, BANKS)), reset=0)
+    m.drive(count, m.wire("next_count", count + stored - freed, (0, BANKS)), reset=0)
     m.drive(reading, compare(">", count, reading), ends, 0)
     bank_in, bank_out = m.counter("bank_in", BANKS, stored), m.counter("bank_out", BANKS, freed)
-    ahead = m.wire("bank_ahead", select(freed, bits(m.wire("bank_after", add(bank_out, ONE)), 0, bank_out.width), bank_out))
+    ahead = m.wire("bank_ahead", select(freed, m.wire("bank_after", bank_out + 1).bits(0, bank_out.width), bank_out))
     read = signal("read_word", 0, (1 << width + 1) - 1)
     field = max(1, (places - 1).bit_length())
     depth = BANKS << field if places > 1 else BANKS
     fields = (lambda at, bank: pack([(at, field), (bank, bank_out.width)])) if places > 1 else (lambda at, bank: bank)
     m.memories.append(Memory("frames", width + 1, depth, write, fields(place, bank_in), pack([(word, width), (flag, 1)]),
                              fields(next_place, ahead), read, False, step))
-    m.output("valid", all_of(reading, bits(read, width, 1)))
-    m.output("data", bits(read, 0, width))
-    m.output("overflow", all_of(write, compare("==", count, const(BANKS))))
+    m.output("valid", all_of(reading, read.bit(width)))
+    m.output("data", read.bits(0, width))
+    m.output("overflow", all_of(write, compare("==", count, BANKS)))
     return m
 
 
@@ -104,14 +88,14 @@ def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing]
     for n, k in enumerate(begin):
         valid, data = m.input(f"ch{k}_valid"), m.input(f"ch{k}_data", circuits[k].width)
         told, freed = _far(m, k)
-        may = m.wire(f"may{k}", all_of(step, told, has_credit(m, k, circuits[k], freed), compare("==", turn, const(n))))
+        may = m.wire(f"may{k}", all_of(step, told, has_credit(m, k, circuits[k], freed), compare("==", turn, n)))
         m.output(f"ch{k}_ready", may)
         fires.append(m.wire(f"fire{k}", all_of(may, valid)))
         payloads.append(data)
     for n, p in enumerate(passages, len(begin)):
         valid = m.input(f"pass{p}_valid")
         payloads.append(m.input(f"pass{p}_data", max(circuits[k].width for k in slots.through if slots.through[k] == p)))
-        fires.append(m.wire(f"passes{p}", all_of(step, valid, compare("==", turn, const(n)))))
+        fires.append(m.wire(f"passes{p}", all_of(step, valid, compare("==", turn, n))))
         places = slots.places[p]
         if len(places) > 1:
             m.output(f"pass{p}_next_place", choose(at, [const(places.get((s + 1) % frame, 0)) for s in range(frame)]))
@@ -122,7 +106,7 @@ def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing]
     m.output("slot_step", step)
     m.output("slot_ends", all_of(step, last))
     sent = m.wire("sends", any_of(*fires))
-    chosen = select(sent, choose(turn, [*payloads, const(identity)]), const(identity)) if payloads else const(identity)
+    chosen = select(sent, choose(turn, [*payloads, const(identity)]), identity) if payloads else const(identity)
     finish_cells(m, form, (sent, at, chosen), _told(m, relayed, advance), identity)
     return m
 
@@ -141,6 +125,6 @@ def _told(m: Module, relayed: Sequence[bool], advance: Expr) -> tuple[Expr, Expr
     freed = [m.input(f"freed{j}", CREDIT_BITS) for j in range(len(relayed))]
     known = [m.input(f"told{j}") if passes else ONE for j, passes in enumerate(relayed)]
     if len(relayed) == 1:
-        return select(known[0], ZERO, const(NOBODY)), freed[0]
+        return select(known[0], 0, NOBODY), freed[0]
     turn = m.counter("credit_turn", len(relayed), advance)
-    return select(choose(turn, known), turn, const(NOBODY)), choose(turn, freed)
+    return select(choose(turn, known), turn, NOBODY), choose(turn, freed)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.links.cells import (
-    CHECK_BITS,
-    CIRCUIT_BITS,
-    CREDIT_BITS,
-    SEQUENCE_BITS,
-    CellFormat,
-    syndrome_masks,
-)
+from dovetail.fpga.links.cells import CHECK_BITS, CIRCUIT_BITS, CREDIT_BITS, SEQUENCE_BITS, CellFormat, syndrome_masks
 from dovetail.fpga.rtl.expressions import (
     ONE,
     ZERO,
@@ -20,17 +13,14 @@ from dovetail.fpga.rtl.expressions import (
     Signal,
     all_of,
     any_of,
-    bits,
     choose,
     compare,
     const,
-    negate,
     odd_of,
     pack,
     parity,
     select,
     signal,
-    subtract,
 )
 from dovetail.fpga.rtl.modules import Module
 
@@ -60,14 +50,14 @@ def transmitter_module(name: str, form: CellFormat, circuits: Sequence[Outgoing]
         valid, data = m.input(f"ch{k}_valid"), m.input(f"ch{k}_data", circuit.width)
         taken = m.register(f"far_freed{k}", signal("credit_count", 0, (1 << CREDIT_BITS) - 1), is_told(k), 0)
         open_now = has_credit(m, k, circuit, taken)
-        may = m.wire(f"may{k}", all_of(step, open_now, ONE if owner is None else compare("==", owner, const(k))))
+        may = m.wire(f"may{k}", all_of(step, open_now, ONE if owner is None else compare("==", owner, k)))
         m.output(f"ch{k}_ready", may)
         fires.append(m.wire(f"fire{k}", all_of(may, valid)))
         payloads.append(data)
     sent = m.wire("sends", any_of(*fires))
     chosen: Expr = const(identity)
     if payloads:
-        chosen = select(sent, payloads[0] if owner is None else choose(owner, payloads), const(identity))
+        chosen = select(sent, payloads[0] if owner is None else choose(owner, payloads), identity)
     which, freed = _credits(m, incoming, advance)
     finish_cells(m, form, (sent, ZERO if owner is None else owner, chosen), (which, freed), identity)
     return m
@@ -77,7 +67,7 @@ def begin_cells(m: Module) -> tuple[Signal, Signal]:
     """Ports to the link and to the receiver beside it; when the next cell is made, and when it is one that counts."""
     m.input("tx_ready"), m.input("alarm"), m.input("heard"), m.input("peer_heard")
     m.input("credit_valid"), m.input("credit_circuit", CIRCUIT_BITS), m.input("credit_count", CREDIT_BITS)
-    advance = m.wire("advance", any_of(negate(signal("full")), signal("tx_ready")))
+    advance = m.wire("advance", any_of(~signal("full"), signal("tx_ready")))
     return advance, m.wire("step", all_of(advance, signal("peer_heard")))
 
 
@@ -87,7 +77,7 @@ def finish_cells(m: Module, form: CellFormat, sent: tuple[Expr, Expr, Expr], tol
     sequence = m.counter("number", 1 << SEQUENCE_BITS, signal("step"))
     data, owner, payload = sent
     body = m.register("body", pack([(sequence, SEQUENCE_BITS), (owner, CIRCUIT_BITS), (told[0], CIRCUIT_BITS),
-                                    (told[1], CREDIT_BITS), (data, 1), (negate(running), 1), (signal("heard"), 1),
+                                    (told[1], CREDIT_BITS), (data, 1), (~running, 1), (signal("heard"), 1),
                                     (signal("alarm"), 1), (m.wire("payload", payload, (0, (1 << form.payload_bits) - 1)),
                                                            form.payload_bits)]), advance)
     made = m.register("made", ONE, advance, 0, (0, 1))
@@ -101,7 +91,7 @@ def finish_cells(m: Module, form: CellFormat, sent: tuple[Expr, Expr, Expr], tol
 def parities(m: Module, name: str, word: Signal, masks: Sequence[tuple[int, int]]) -> list[Signal]:
     """Of every (mask, constant): the parity of the masked bits and the constant."""
     # By parts of 64 bits, because a simulator is fast up to that.
-    parts = [(at, m.wire(f"{name}_part{at}", bits(word, at, min(PART_BITS, word.width - at))))
+    parts = [(at, m.wire(f"{name}_part{at}", word.bits(at, min(PART_BITS, word.width - at))))
              for at in range(0, word.width, PART_BITS)]
     return [m.wire(f"{name}_bit{i}", odd_of(const(constant), *(parity(part, mask >> at & (1 << part.width) - 1)
                                                                for at, part in parts)))
@@ -121,14 +111,14 @@ def _owner(m: Module, slots: Sequence[int], step: Expr) -> Signal | None:
 
 def is_told(k: int) -> Expr:
     """Whether the receiver beside a transmitter has just heard of a circuit's credit."""
-    return all_of(signal("credit_valid"), compare("==", signal("credit_circuit", 0, (1 << CIRCUIT_BITS) - 1), const(k)))
+    return all_of(signal("credit_valid"), compare("==", signal("credit_circuit", 0, (1 << CIRCUIT_BITS) - 1), k))
 
 
 def has_credit(m: Module, k: int, circuit: Outgoing, freed: Signal) -> Expr:
     """Whether the far end has room for one more word of a circuit."""
     sent = m.counter(f"sent{k}", 1 << CREDIT_BITS, signal(f"fire{k}"))
-    under_way = m.wire(f"under_way{k}", subtract(sent, freed))
-    return m.wire(f"open{k}", compare("<", bits(under_way, 0, CREDIT_BITS), const(circuit.depth)))
+    under_way = m.wire(f"under_way{k}", sent - freed)
+    return m.wire(f"open{k}", compare("<", under_way.bits(0, CREDIT_BITS), circuit.depth))
 
 
 def _credits(m: Module, incoming: int, advance: Expr) -> tuple[Expr, Expr]:

@@ -8,24 +8,7 @@ from dataclasses import dataclass
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.storage import Entries, Table, count_up, kept_entry, read_entries
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Const,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_of, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, INPUT, ArrayProgram, Job
 from dovetail.hardware.arrays.layers import ArrayLayer
@@ -130,7 +113,7 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
     entries = read_entries(module, "array", table, load)
     head, now = entries.fields, kept_entry(module, "array", entries, load)
     spent: Expr = ZERO if _never(now["idle"]) else signal("array_spent")
-    works = module.wire("array_works", all_of(active, negate(spent)))
+    works = module.wire("array_works", all_of(active, ~spent))
     word_last = count_up(module, "array_word", now["word_most"], works)
     column_last = count_up(module, "array_column", now["column_most"], all_of(works, word_last))
     row_last = count_up(module, "array_row", now["row_most"], all_of(works, word_last, column_last))
@@ -144,9 +127,9 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
     down_last = count_up(module, "array_down", now["down_most"], all_of(pixel_done, across_last))
     last = module.wire("array_last", all_of(pixel_done, across_last, down_last))
     armed = signal("array_armed")
-    module.assigns.append((load, all_of(armed, any_of(negate(active), last))))
-    module.drive(armed, all_of(entries.valid, ready, negate(load)), reset=0)
-    module.drive(active, any_of(load, all_of(active, negate(last))), reset=0)
+    module.assigns.append((load, all_of(armed, any_of(~active, last))))
+    module.drive(armed, all_of(entries.valid, ready, ~load), reset=0)
+    module.drive(active, any_of(load, all_of(active, ~last)), reset=0)
 
     def jumped(kind: str) -> Expr:
         levels = [(across_last, "across"), (pass_last, "pass"), (row_last, "row"), (column_last, "column")]
@@ -156,20 +139,20 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
         return select(word_last, value, ONE if kind == "jump" else ZERO)
 
     address = signal("array_address", 0, (1 << address_bits) - 1)
-    offset = select(all_of(head["from_input"], parity), const(frame_words), ZERO)
-    module.drive(address, select(load, add(head["base"], offset), add(address, jumped("jump"))), any_of(load, works))
+    offset = select(all_of(head["from_input"], parity), frame_words, 0)
+    module.drive(address, select(load, head["base"] + offset, address + jumped("jump")), any_of(load, works))
     inside = _inside(module, table, head, now, load, works, jumped)
     slot = signal("array_slot")
-    module.drive(slot, negate(slot), load, 1)
-    begins = module.wire("array_weight_begin", select(slot, const(weight_depth), ZERO))
+    module.drive(slot, ~slot, load, 1)
+    begins = module.wire("array_weight_begin", select(slot, weight_depth, 0))
     starts, weight = signal("array_starts"), signal("array_weight", 0, ARRAY_SLOTS * weight_depth - 1)
-    module.drive(starts, any_of(load, ends, all_of(starts, negate(works))), reset=1)
-    restart = select(slot, ZERO, const(weight_depth))  # the slot turns when the next job is loaded
-    following = add(weight, ONE)
+    module.drive(starts, any_of(load, ends, all_of(starts, ~works)), reset=1)
+    restart = select(slot, 0, weight_depth)  # the slot turns when the next job is loaded
+    following = weight + 1
     if round_last != ONE:  # all planes of the input meet the same planes of the weights
         turn = signal("array_turn_weight", 0, ARRAY_SLOTS * weight_depth - 1)
         module.drive(turn, select(load, restart, select(turn_last, begins, following)), any_of(load, all_of(ends, round_last)))
-        following = select(all_of(ends, negate(round_last)), turn, following)
+        following = select(all_of(ends, ~round_last), turn, following)
     module.drive(weight, select(load, restart, select(all_of(ends, pass_last), begins, following)), any_of(load, works))
     return ArrayIssue(active, entries, address, now["bank"], works, starts, ends, weight, now["signed"], inside, now["words"],
                       slot, _position(now["round_most"], "round"), _first(now, round_last, turn_last), pass_last, now)
@@ -183,7 +166,7 @@ def _position(most: Expr, name: str) -> Expr:
 def _first(now: Mapping[str, Expr], round_last: Expr, turn_last: Expr) -> Expr:
     """Whether neither of the counters of passes has moved."""
     known = [(now["round_most"], round_last, "round"), (now["turn_most"], turn_last, "turn")]
-    return all_of(*(compare("==", _position(most, name), ZERO) for most, last, name in known if last != ONE))
+    return all_of(*(compare("==", _position(most, name), 0) for most, last, name in known if last != ONE))
 
 
 def _never(value: Expr) -> bool:
@@ -194,12 +177,12 @@ def _idled(module: Module, idle: Expr, ends: Signal, spent: Expr) -> Expr:
     """When a pixel is done: with its last work, or as many clocks later as it takes to write what it leads to."""
     if not isinstance(spent, Signal):
         return ends
-    waits = module.wire("array_waits", all_of(ends, compare("!=", idle, ZERO)))
+    waits = module.wire("array_waits", all_of(ends, compare("!=", idle, 0)))
     left = signal("array_idle_left", 0, idle.hi)
-    over = module.wire("array_idle_over", all_of(spent, compare("==", left, const(1))))
-    module.drive(left, select(waits, idle, subtract(left, ONE)), any_of(waits, spent))
-    module.drive(spent, any_of(waits, all_of(spent, negate(over))), reset=0)
-    return any_of(all_of(ends, negate(waits)), over)
+    over = module.wire("array_idle_over", all_of(spent, compare("==", left, 1)))
+    module.drive(left, select(waits, idle, left - 1), any_of(waits, spent))
+    module.drive(spent, any_of(waits, all_of(spent, ~over)), reset=0)
+    return any_of(all_of(ends, ~waits), over)
 
 
 def _inside(module: Module, table: Table, head: Mapping[str, Expr], now: Mapping[str, Expr], load: Signal, works: Signal,
@@ -211,8 +194,8 @@ def _inside(module: Module, table: Table, head: Mapping[str, Expr], now: Mapping
     reach = max(*table["width"], *table["height"]) + 2 * max(map(abs, (*table["x"], *table["y"], *table["down_x"], 1)))
     for axis, size in (("x", "width"), ("y", "height")):
         at = signal(f"array_place_{axis}", -reach, reach)
-        module.drive(at, select(load, head[axis], add(at, jumped(axis))), any_of(load, works))
-        bounds += [compare(">=", at, ZERO), compare("<", at, now[size])]
+        module.drive(at, select(load, head[axis], at + jumped(axis)), any_of(load, works))
+        bounds += [compare(">=", at, 0), compare("<", at, now[size])]
     return module.wire("array_inside", all_of(*bounds))
 
 
@@ -229,8 +212,8 @@ def token(module: Module, name: str, value: Expr, stages: int) -> Signal:
     if stages == 0:
         return module.wire(name, value)
     flags = signal(f"{name}_flags", 0, (1 << stages) - 1)
-    module.drive(flags, pack([(value, 1), *([(bits(flags, 0, stages - 1), stages - 1)] if stages > 1 else [])]), reset=0)
-    return module.wire(name, bits(flags, stages - 1, 1))
+    module.drive(flags, pack([(value, 1), *([(flags.bits(0, stages - 1), stages - 1)] if stages > 1 else [])]), reset=0)
+    return module.wire(name, flags.bit(stages - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +247,7 @@ def leave_in_words(module: Module, pipeline: Pipeline, front: ArrayIssue, sums: 
         constant = module.register("array_constant", slot)
         return Sums(word, valid, constant)
     left, constant = signal("array_leaving", 0, words), signal("array_constant", 0, ARRAY_SLOTS * words - 1)
-    some = module.wire("array_leaves", compare("!=", left, ZERO))
-    module.drive(left, select(ends, count, subtract(left, ONE)), any_of(ends, some), 0)
-    module.drive(constant, select(ends, select(slot, const(words), ZERO), add(constant, ONE)))
+    some = module.wire("array_leaves", compare("!=", left, 0))
+    module.drive(left, select(ends, count, left - 1), any_of(ends, some), 0)
+    module.drive(constant, select(ends, select(slot, words, 0), constant + 1))
     return Sums(word, some, constant)

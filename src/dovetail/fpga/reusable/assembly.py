@@ -24,23 +24,7 @@ from dovetail.fpga.reusable.lanes import (
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
 from dovetail.fpga.reusable.storage import Access, Entries, Table, WideMemory, bank, chosen, filled_memory, is_equal, walk
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Const,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_of, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import (
     ARRAY,
@@ -141,7 +125,7 @@ class Assembly:
         for engine in self.engines:
             total = len(self.jobs[engine])
             count = signal(f"{NAMES[engine]}_count", 0, total)
-            self.module.drive(count, select(self.ended, ZERO, add(count, self.dones[engine])), reset=0)
+            self.module.drive(count, select(self.ended, 0, count + self.dones[engine]), reset=0)
             counts[engine] = count
         return counts
 
@@ -151,10 +135,10 @@ class Assembly:
         Rows that no window reaches are written and never read, so nothing else waits for them; counted late, they would be taken
         for rows of the next frame.
         """
-        over = [compare("==", self.now.counts[engine], const(len(self.jobs[engine]))) for engine in self.engines]
+        over = [compare("==", self.now.counts[engine], len(self.jobs[engine])) for engine in self.engines]
         bursts = sum(t.bursts for t in stores_of(self.program))
         if bursts:
-            over.append(compare("==", self.now.bursts, const(bursts)))
+            over.append(compare("==", self.now.bursts, bursts))
         self.module.assigns.append((self.ended, all_of(*over)))
 
     def _outside(self, fill: Fill) -> None:
@@ -170,12 +154,12 @@ class Assembly:
     def _may_start(self, engine: int, entries: Entries, filled: Signal, loaded: Signal, streaming: Signal) -> Expr:
         """Whether the entry at hand may start: weights, operands and room are there, and it belongs to this frame."""
         m, fields, over = self.module, entries.fields, signal(f"{NAMES[engine]}_over")
-        m.drive(over, any_of(all_of(self.loads[engine], fields["ends_frame"]), all_of(over, negate(self.ended))), reset=0)
+        m.drive(over, any_of(all_of(self.loads[engine], fields["ends_frame"]), all_of(over, ~self.ended)), reset=0)
         known = (*self.now.counts, self.now.loads, self.now.bursts)
         keys = ("needs_array", "needs_depthwise", "needs_loads", "needs_bursts")
         needs = [compare(">=", count, fields[key]) for count, key in zip(known, keys, strict=True)]
-        return all_of(filled, negate(over), negate(self.ended), *needs, any_of(negate(fields["needs_input"]), loaded),
-                      any_of(negate(fields["needs_output"]), negate(streaming)))
+        return all_of(filled, ~over, ~self.ended, *needs, any_of(~fields["needs_input"], loaded),
+                      any_of(~fields["needs_output"], ~streaming))
 
     def _word(self, name: str, banks: Sequence[int], index: Expr, stage: int) -> Signal:
         """What was read of the bank that an index of stage 0 names; a clock after the read, which is one after the address."""
@@ -201,9 +185,9 @@ class Assembly:
         signed = delayed(pipeline, front.signed, WORD_STAGE, "array_sign")
         fields = []
         for channel in range(config.inputs):
-            byte = m.wire(f"array_byte_{channel}", bits(word, channel * 8, 8))
-            extended = pack([(byte, 8), (all_of(signed, bits(byte, 7, 1)), 1)])
-            fields.append((m.register(f"array_x_{channel}", select(inside, extended, ZERO), bounds=(0, 511)), ACTIVATION_BITS))
+            byte = m.wire(f"array_byte_{channel}", word.bits(channel * 8, 8))
+            extended = pack([(byte, 8), (all_of(signed, byte.bit(7)), 1)])
+            fields.append((m.register(f"array_x_{channel}", select(inside, extended, 0), bounds=(0, 511)), ACTIVATION_BITS))
         beat = fill.weights[ARRAY]
         assert beat is not None
         weights = filled_memory(m, "array_weights", config.inputs * config.outputs * 8, ARRAY_SLOTS * self.program.weight_depth,
@@ -329,11 +313,11 @@ class Assembly:
         outputs = []
         for k in range(self.config.inputs):
             y = m.net(f"{name}_y_{k}", values)
-            own = [("total", m.wire(f"{name}_total_{k}", bits(word, k * size, size))),
+            own = [("total", m.wire(f"{name}_total_{k}", word.bits(k * size, size))),
                    ("bias", sums.constants.slice(m, f"{name}_bias_{k}", k * 64, 32)),
                    ("multiplier", sums.constants.slice(m, f"{name}_multiplier_{k}", k * 64 + 32, 32))]
             if other is not None:
-                own.append(("other", m.wire(f"{name}_other_{k}", bits(other, k * values, values))))
+                own.append(("other", m.wire(f"{name}_other_{k}", other.bits(k * values, values))))
             m.instances.append(Instance(finisher.module.name, f"{name}_finish_{k}", (*own, *pins, ("y", y))))
             outputs.append(y)
         return outputs

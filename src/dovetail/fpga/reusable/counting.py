@@ -27,20 +27,15 @@ from dovetail.fpga.rtl.expressions import (
     Const,
     Expr,
     Signal,
-    add,
     all_of,
     any_of,
     bit_width,
-    bits,
     choose,
     compare,
     const,
-    multiply,
     pack,
     select,
-    shift_left,
     signal,
-    subtract,
 )
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, FACTOR_BYTES, ArrayProgram, factor_bytes, final_words
@@ -89,7 +84,7 @@ def count_words(m: Module, pipeline: Pipeline, program: ArrayProgram, numbers: B
         y = m.net(f"array_y_{k}", size)
         own = finishing_pins(m, pipeline, config, finisher, leaving, kept, k, width)
         if other is not None:
-            own.append(("other", m.wire(f"array_other_{k}", bits(other, k * size, size))))
+            own.append(("other", m.wire(f"array_other_{k}", other.bits(k * size, size))))
         m.instances.append(Instance(finisher.module.name, f"array_finish_{k}", (*own, *pins, ("y", y))))
         outputs.append(y)
     return WrittenValues(outputs, valid, CONSTANT_STAGE + finisher.stages), [*modules, finisher.module]
@@ -119,14 +114,14 @@ def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: ArrayI
     uses = delayed(pipeline, fields["patterned"], stage, "array_patterned_now") if patterned else ZERO
     found = []
     for channel in range(config.inputs):
-        raw: list[Expr] = [bits(word, channel * size + k, 1) for k in range(size)]
+        raw: list[Expr] = [word.bit(channel * size + k) for k in range(size)]
         if patterned:
-            code = module.wire(f"array_code_{channel}", bits(word, channel * size, min(size, CODED_PLANES)))
+            code = module.wire(f"array_code_{channel}", word.bits(channel * size, min(size, CODED_PLANES)))
             for j, table in patterned.items():
                 if j < size:
                     named = table if isinstance(table, Signal) else module.wire(f"array_pattern_{channel}_{j}", table)
                     wide = module.wire(f"array_table_{channel}_{j}", named, (0, (1 << (1 << CODED_PLANES)) - 1))
-                    looked = choose(code, [bits(wide, k, 1) for k in range(1 << code.width)])
+                    looked = choose(code, [wide.bit(k) for k in range(1 << code.width)])
                     raw[j] = select(uses, looked, raw[j])
         raw += [ZERO] * (most * config.input_planes - len(raw))
         for j in range(config.input_planes):
@@ -147,11 +142,11 @@ def counting_lanes(name: str, lanes: int, inputs: int, planes: tuple[int, int], 
         fields: list[tuple[Expr, int]] = []
         for i in range(planes[0]):
             for j in range(planes[1]):
-                pairs = [(bits(x, j * inputs + c, 1), bits(w, (lane * planes[0] + i) * inputs + c, 1)) for c in range(inputs)]
+                pairs = [(x.bit(j * inputs + c), w.bit((lane * planes[0] + i) * inputs + c)) for c in range(inputs)]
                 total = counted_pairs(counter, f"count_{lane}_{i}_{j}", pairs)
                 stage = total.stage
                 running = signal(f"running_{lane}_{i}_{j}", 0, most)
-                m.drive(running, select(starts, total.value, add(running, total.value)), works)
+                m.drive(running, select(starts, total.value, running + total.value), works)
                 fields.append((running, width))
         m.output(f"y{lane}", m.wire(f"counts_{lane}", pack(fields)))
     return Lanes(m, lanes, stage, planes[0] * planes[1] * width)
@@ -215,12 +210,12 @@ def leave_counts(module: Module, pipeline: Pipeline, front: ArrayIssue, counted:
     word = hold_words(module, ends, counted.lanes, words)
     ones = module.register("array_ones_held", counted.ones, ends)
     left, index = signal("array_leaving", 0, words), signal("array_leaving_word", 0, max(1, words - 1))
-    some = module.wire("array_leaves", compare("!=", left, ZERO))
-    module.drive(left, select(ends, count, subtract(left, ONE)), any_of(ends, some), 0)
-    module.drive(index, select(ends, ZERO, add(index, ONE)))
+    some = module.wire("array_leaves", compare("!=", left, 0))
+    module.drive(left, select(ends, count, left - 1), any_of(ends, some), 0)
+    module.drive(index, select(ends, 0, index + 1))
     constant = signal("array_constant", 0, ARRAY_SLOTS * depth - 1)
     first = all_of(ends, opens)
-    module.drive(constant, select(first, select(slot, const(depth), ZERO), add(constant, ONE)), any_of(first, some), 0)
+    module.drive(constant, select(first, select(slot, depth, 0), constant + 1), any_of(first, some), 0)
     flags = [module.register(f"array_{n}_held", v, ends, bounds=(0, 1))
              for v, n in ((opens, "opens"), (closes, "closes"), (signs, "signs"))]
     return LeavingCounts(word, ones, some, index, constant, flags[0], flags[1], flags[2])
@@ -268,13 +263,13 @@ def _weighted(pipeline: Pipeline, config: Config, numbers: CountNumbers, width: 
     for i in range(config.weight_planes):
         for j in range(config.input_planes):
             at = i * config.input_planes + j
-            own = m.wire(f"count_{i}_{j}", bits(counts, at * width, width), (0, most))
-            every = m.wire(f"ones_{i}_{j}", bits(ones, j * width, width), (0, most))
-            both = select(signs, subtract(shift_left(own, 1), every), own)
+            own = m.wire(f"count_{i}_{j}", counts.bits(at * width, width), (0, most))
+            every = m.wire(f"ones_{i}_{j}", ones.bits(j * width, width), (0, most))
+            both = select(signs, (own << 1) - every, own)
             value = pipeline.register(f"signed_{i}_{j}", both, 0, (-most, most))
             given = Bits(*numbers.factors, factors, at * FACTOR_BYTES * 8, bit_width(*numbers.factors))
             factor = pipeline.at(Staged(m.wire(f"factor_{i}_{j}", given), 0), 1)
-            made = pipeline.register(f"weighted_{i}_{j}", multiply(value.value, factor), 1)
+            made = pipeline.register(f"weighted_{i}_{j}", value.value * factor, 1)
             terms.append(pipeline.register(f"weighted_{i}_{j}_held", made.value, made.stage))  # retimed into the multiplier
     return tree(pipeline, terms, numbers.totals, "filter_")
 
@@ -287,9 +282,9 @@ def _gathered(pipeline: Pipeline, part: Staged, totals: tuple[int, int], words: 
     index = m.input("index", max(1, (words - 1).bit_length()))
     kept = [signal(f"gathered_{k}", *totals) for k in range(words)]
     before = choose(index, kept)
-    total = m.wire("gathered", add(part.value, select(opens, ZERO, before)), totals)
+    total = m.wire("gathered", part.value + select(opens, 0, before), totals)
     for k, own in enumerate(kept):
-        m.drive(own, total, all_of(gathers, compare("==", index, const(k)) if words > 1 else ONE))
+        m.drive(own, total, all_of(gathers, compare("==", index, k) if words > 1 else ONE))
     return pipeline.register("gathered_now", total, part.stage, totals)
 
 
@@ -303,7 +298,7 @@ def _code(pipeline: Pipeline, config: Config, numbers: CountNumbers, total: Stag
         given = m.input(f"step_{k}", 32)
         limit = m.wire(f"limit_{k}", Bits(*numbers.steps, given, 0, 32))
         holds = m.register(f"reaches_{k}", compare(">=", total.value, limit), bounds=(0, 1))
-        code = select(holds, const(k + 1), code)
+        code = select(holds, k + 1, code)
     return pipeline.register("code", code, total.stage + 1, (0, config.thresholds))
 
 
@@ -321,7 +316,7 @@ def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher:
     size, pairs = config.pairs * width, config.pairs * FACTOR_BYTES * 8
     word = pipeline.at(Staged(leaving.word, 0), CONSTANT_STAGE)
     assert isinstance(word, Signal)
-    found = [("counts", module.wire(f"array_counted_{lane}", bits(word, lane * size, size))),
+    found = [("counts", module.wire(f"array_counted_{lane}", word.bits(lane * size, size))),
              ("factors", constants.factors.slice(module, f"array_own_factors_{lane}", lane * pairs, pairs))]
     words = final_words(config)
     for port, place in (("bias", 0), ("multiplier", 1), *((f"step_{k}", k) for k in range(config.thresholds))):

@@ -14,24 +14,7 @@ from dovetail.fpga.reusable.array import common_table, delayed, own_jobs
 from dovetail.fpga.reusable.image import tap_order
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.storage import Entries, Table, count_up, kept_entry, read_entries
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    choose,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory, Module
 from dovetail.hardware.arrays.jobs import DEPTHWISE, DEPTHWISE_SLOTS, INPUT, ArrayProgram, depthwise_lag
 from dovetail.hardware.arrays.layers import Config
@@ -118,24 +101,24 @@ def depthwise_front(module: Module, config: Config, table: Table, load: Signal, 
     read_last = module.wire("depthwise_read_last", all_of(pixels, count_up(module, "depthwise_pixel", now["pixel_most"], pixels)))
     armed = signal("depthwise_armed")
     # A job begins between two positions: at rest, or with the position behind the last pixel of the one before.
-    module.assigns.append((load, all_of(armed, any_of(negate(busy), all_of(steps, any_of(negate(reading), read_last))))))
-    module.drive(armed, all_of(entries.valid, ready, negate(load)), reset=0)
-    module.drive(reading, any_of(load, all_of(reading, negate(read_last))), reset=0)
+    module.assigns.append((load, all_of(armed, any_of(~busy, all_of(steps, any_of(~reading, read_last))))))
+    module.drive(armed, all_of(entries.valid, ready, ~load), reset=0)
+    module.drive(reading, any_of(load, all_of(reading, ~read_last)), reset=0)
     module.assigns.append((begun, _behind(module, head["lag"], load, steps, waiting)))
     address = signal("depthwise_address", 0, (1 << address_bits) - 1)
-    offset = select(all_of(head["from_input"], parity), const(frame_words), ZERO)
-    module.drive(address, select(load, add(head["base"], offset), add(address, now["stride"])), any_of(load, steps))
+    offset = select(all_of(head["from_input"], parity), frame_words, 0)
+    module.drive(address, select(load, head["base"] + offset, address + now["stride"]), any_of(load, steps))
     line = signal("depthwise_line", 0, max(table["line_most"]))
-    rests = module.wire("depthwise_from_rest", all_of(load, negate(busy)))
+    rests = module.wire("depthwise_from_rest", all_of(load, ~busy))
     turns = any_of(rests, compare("==", line, now["line_most"]))
-    module.drive(line, select(turns, ZERO, add(line, ONE)), any_of(rests, steps), 0)
+    module.drive(line, select(turns, 0, line + 1), any_of(rests, steps), 0)
     slot = signal("depthwise_slot", 0, DEPTHWISE_SLOTS - 1)
-    module.drive(slot, add(slot, ONE), begun, DEPTHWISE_SLOTS - 1)
-    first = ONE if phase is None else compare("==", phase, ZERO)
+    module.drive(slot, slot + 1, begun, DEPTHWISE_SLOTS - 1)
+    first = ONE if phase is None else compare("==", phase, 0)
     shifts = module.wire("depthwise_shifts", all_of(busy, first))
     works = module.wire("depthwise_works", outputs.hit)
     starts = module.wire("depthwise_starts", select(now["whole"], outputs.opens, first))
-    ends = module.wire("depthwise_ends", all_of(works, phase_last, select(now["whole"], outputs.final, ONE)))
+    ends = module.wire("depthwise_ends", all_of(works, phase_last, select(now["whole"], outputs.final, 1)))
     rows, columns = outputs.rows, outputs.columns
     if now["largest"].hi:  # taps beyond the kernel have no weight, but they might be the largest
         rows, columns = (_both(module, f"depthwise_{n}_seen", ages, now[f"{n}_kept"])
@@ -147,7 +130,7 @@ def depthwise_front(module: Module, config: Config, table: Table, load: Signal, 
 def _both(module: Module, name: str, mask: Signal, kept: Expr) -> Signal:
     """Bits that are set in both."""
     named = module.wire(f"{name}_kept", kept, (0, (1 << mask.width) - 1))
-    return module.wire(name, pack([(all_of(bits(mask, k, 1), bits(named, k, 1)), 1) for k in range(mask.width)]))
+    return module.wire(name, pack([(all_of(mask.bit(k), named.bit(k)), 1) for k in range(mask.width)]))
 
 
 def _phases(module: Module, most: Expr, hit: Signal) -> tuple[Expr, Signal | None]:
@@ -155,8 +138,8 @@ def _phases(module: Module, most: Expr, hit: Signal) -> tuple[Expr, Signal | Non
     if most.hi == 0:
         return ONE, None
     phase = signal("depthwise_phase", 0, most.hi)
-    last = module.wire("depthwise_phase_last", any_of(negate(hit), compare("==", phase, most)))
-    module.drive(phase, select(last, ZERO, add(phase, ONE)), reset=0)
+    last = module.wire("depthwise_phase_last", any_of(~hit, compare("==", phase, most)))
+    module.drive(phase, select(last, 0, phase + 1), reset=0)
     return last, phase
 
 
@@ -166,10 +149,10 @@ def _behind(module: Module, lag: Expr, load: Signal, steps: Signal, waiting: Sig
         module.drive(waiting, ZERO, reset=0)
         return load
     left = signal("depthwise_wait", 0, lag.hi)
-    none = ZERO if lag.lo > 0 else compare("==", lag, ZERO)
-    over = module.wire("depthwise_wait_over", all_of(waiting, steps, compare("==", left, ONE)))
-    module.drive(left, select(load, lag, subtract(left, ONE)), any_of(load, all_of(waiting, steps)))
-    module.drive(waiting, any_of(all_of(load, negate(none)), all_of(waiting, negate(over), negate(load))), reset=0)
+    none = ZERO if lag.lo > 0 else compare("==", lag, 0)
+    over = module.wire("depthwise_wait_over", all_of(waiting, steps, compare("==", left, 1)))
+    module.drive(left, select(load, lag, left - 1), any_of(load, all_of(waiting, steps)))
+    module.drive(waiting, any_of(all_of(load, ~none), all_of(waiting, ~over, ~load)), reset=0)
     return any_of(over, all_of(load, none))
 
 
@@ -193,22 +176,22 @@ def follow_outputs(module: Module, kernel: int, now: Mapping[str, Expr], first: 
     across, column, out = (signal(f"depthwise_{n}", 0, now[f].hi) for n, f in (
         ("across", "width_most"), ("column_turn", "right_most"), ("column_out", "outputs_most")))
     turn, row_out = signal("depthwise_row_turn", 0, now["down_most"].hi), signal("depthwise_row_out", 0, now["rows_most"].hi)
-    in_column, in_row = compare("==", column, ZERO), compare("==", turn, ZERO)
+    in_column, in_row = compare("==", column, 0), compare("==", turn, 0)
     hit = module.wire("depthwise_hit", all_of(emitting, live, in_column, in_row))
     edge = module.wire("depthwise_edge", compare("==", across, now["width_most"]))
     out_last = module.wire("depthwise_out_last", compare("==", out, now["outputs_most"]))
     final = module.wire("depthwise_final", all_of(hit, out_last, compare("==", row_out, now["rows_most"])))
     anew = module.wire("depthwise_anew", any_of(begun, edge))
     changes, rows_change = any_of(begun, moves), any_of(begun, all_of(moves, edge))
-    module.drive(across, select(anew, ZERO, add(across, ONE)), changes)
+    module.drive(across, select(anew, 0, across + 1), changes)
     wraps = compare("==", column, now["right_most"])
-    module.drive(column, select(any_of(anew, wraps), ZERO, add(column, ONE)), changes)
-    module.drive(out, select(anew, ZERO, add(out, in_column)), changes)
-    module.drive(live, any_of(anew, all_of(live, negate(all_of(in_column, out_last)))), changes)
+    module.drive(column, select(any_of(anew, wraps), 0, column + 1), changes)
+    module.drive(out, select(anew, 0, out + in_column), changes)
+    module.drive(live, any_of(anew, all_of(live, ~all_of(in_column, out_last))), changes)
     row_wraps = compare("==", turn, now["down_most"])
-    module.drive(turn, select(any_of(begun, row_wraps), ZERO, add(turn, ONE)), rows_change)
-    module.drive(row_out, select(begun, ZERO, add(row_out, in_row)), rows_change)
-    module.drive(emitting, any_of(begun, all_of(emitting, negate(all_of(final, steps)))), reset=0)
+    module.drive(turn, select(any_of(begun, row_wraps), 0, turn + 1), rows_change)
+    module.drive(row_out, select(begun, 0, row_out + in_row), rows_change)
+    module.drive(emitting, any_of(begun, all_of(emitting, ~all_of(final, steps))), reset=0)
     module.drive(opens, begun, any_of(begun, all_of(hit, steps)), 0)
     columns = _ages_follow(module, "column", kernel, first, anew, changes)
     rows = _ages_follow(module, "row", kernel, first, begun, rows_change)
@@ -219,11 +202,11 @@ def _ages_follow(module: Module, axis: str, kernel: int, first: Mapping[str, Exp
     """Which ages lie in the map: they grow by one with every move, and a new one is inside while `more` are."""
     mask = signal(f"depthwise_{axis}_ages", 0, (1 << kernel) - 1)
     more = signal(f"depthwise_{axis}_more", 0, max(1, first[f"{axis}_more"].hi))
-    some = module.wire(f"depthwise_{axis}_some", compare("!=", more, ZERO))
-    older = [(bits(mask, 0, kernel - 1), kernel - 1)] if kernel > 1 else []
+    some = module.wire(f"depthwise_{axis}_some", compare("!=", more, 0))
+    older = [(mask.bits(0, kernel - 1), kernel - 1)] if kernel > 1 else []
     begin = module.wire(f"depthwise_{axis}_first", first[f"{axis}_mask"], (0, (1 << kernel) - 1))
     module.drive(mask, select(anew, begin, pack([(some, 1), *older])), moves)
-    module.drive(more, select(anew, first[f"{axis}_more"], subtract(more, some)), moves)
+    module.drive(more, select(anew, first[f"{axis}_more"], more - some), moves)
     return mask
 
 
@@ -249,7 +232,7 @@ def _lines(module: Module, pipeline: Pipeline, front: DepthwiseFront, newest: Ex
     """The pixels above the newest one: rows side by side in one memory, each moved down a row as it is read."""
     read = signal("depthwise_lines_read", 0, (1 << count * size) - 1)
     held = module.register("depthwise_lines_held", read)
-    rows = [bits(held, k * size, size) for k in range(count)]
+    rows = [held.bits(k * size, size) for k in range(count)]
     block = width > LUT_MEMORY_DEPTH and width * count * size >= BLOCK_MEMORY_BITS
     module.memories.append(Memory("depthwise_lines", count * size, width, shifts, delayed(pipeline, front.line, COLUMN_STAGE, ""),
                                   pack([(newest, size), *((row, size) for row in rows[:-1])]),
@@ -260,8 +243,8 @@ def _lines(module: Module, pipeline: Pipeline, front: DepthwiseFront, newest: Ex
 def _extended(module: Module, word: Signal, channel: int, size: int, signed: Expr, tap: tuple[int, int]) -> Expr:
     """A channel of a pixel in nine bits; of wider values the lowest eight say all."""
     kept = min(size, 8)
-    byte = module.wire(f"depthwise_byte_{channel}_{tap[0]}_{tap[1]}", bits(word, channel * size, kept))
-    return pack([(byte, kept), *[(all_of(signed, bits(byte, kept - 1, 1)), 1)] * (9 - kept)])
+    byte = module.wire(f"depthwise_byte_{channel}_{tap[0]}_{tap[1]}", word.bits(channel * size, kept))
+    return pack([(byte, kept), *[(all_of(signed, byte.bit(kept - 1)), 1)] * (9 - kept)])
 
 
 def _chosen_taps(module: Module, pipeline: Pipeline, config: Config, front: DepthwiseFront,
@@ -272,7 +255,7 @@ def _chosen_taps(module: Module, pipeline: Pipeline, config: Config, front: Dept
     signed, largest = delayed(pipeline, front.signed, stage, ""), delayed(pipeline, front.largest, stage, "")
     assert isinstance(rows, Signal)
     assert isinstance(columns, Signal)
-    inside = {(a, b): module.wire(f"depthwise_inside_{a}_{b}", all_of(bits(rows, a, 1), bits(columns, b, 1))) for a, b in order}
+    inside = {(a, b): module.wire(f"depthwise_inside_{a}_{b}", all_of(rows.bit(a), columns.bit(b))) for a, b in order}
     phases = 1 if front.phase is None else front.phase.hi + 1
     found: list[list[Signal]] = []
     for channel in range(config.inputs):

@@ -17,23 +17,7 @@ from dovetail.fpga.reusable.outside import (
     stores_of,
 )
 from dovetail.fpga.reusable.storage import Beat, Table, chosen, count_up, is_equal, read_entries
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import (
     ARRAY,
@@ -72,12 +56,12 @@ def stream_weights(module: Module, program: ArrayProgram, take: Signal) -> tuple
     accepted = module.wire("weights_accepted", all_of(asks, request_ready))
     rest = program.image_beats - (bursts - 1) * BURST_BEATS
     burst, last = module.rounds("weights_burst", bursts, accepted) if bursts > 1 else (ZERO, ONE)
-    beats = module.wire("weights_beats", select(last, const(rest), const(BURST_BEATS)), (0, 255))
-    module.drive(spare, subtract(add(spare, take), select(accepted, beats, ZERO)), reset=depth)
+    beats = module.wire("weights_beats", select(last, rest, BURST_BEATS), (0, 255))
+    module.drive(spare, spare + take - select(accepted, beats, 0), reset=depth)
     # One request at a time; the next one is considered when the room it takes has been counted.
-    settled = module.register("weights_settled", negate(any_of(asks, accepted)), reset=0)
-    module.drive(asks, any_of(all_of(asks, negate(request_ready)),
-                              all_of(negate(asks), settled, compare(">=", spare, const(BURST_BEATS)))), reset=0)
+    settled = module.register("weights_settled", ~any_of(asks, accepted), reset=0)
+    module.drive(asks, any_of(all_of(asks, ~request_ready),
+                              all_of(~asks, settled, compare(">=", spare, BURST_BEATS))), reset=0)
     low = (BURST_BEATS - 1).bit_length()
     module.output("memory_request_valid", asks)
     module.output("memory_request_address", module.wire("weights_address", pack([(ZERO, low), (burst, ADDRESS_BITS - low)])))
@@ -117,8 +101,8 @@ def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal |
     if is_load != ZERO:
         rooms.append(may_move(module, "fill", fields, now, all_of(opens, is_load)))
     may = chosen(module, "fill_engine", fields["engine"], rooms)
-    module.assigns.append((opens, all_of(entries.valid, negate(opened), may)))
-    module.drive(opened, any_of(opens, all_of(opened, negate(finished))), reset=0)
+    module.assigns.append((opens, all_of(entries.valid, ~opened, may)))
+    module.drive(opened, any_of(opens, all_of(opened, ~finished)), reset=0)
     at_hand = module.wire("fill_at_hand", all_of(opened, waiting))
     rows: ArrivingWord | None = None
     row_takes: Expr = ZERO
@@ -127,7 +111,7 @@ def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal |
         step = module.wire("load_step", all_of(at_hand, is_load))
         rows, row_takes, row_ends = place_rows(module, program, fields, opens, step, beat)
         module.assigns.append((arrived, module.register("load_done", row_ends, reset=0)))
-    weighs = module.wire("fill_weighs", all_of(at_hand, negate(is_load)))
+    weighs = module.wire("fill_weighs", all_of(at_hand, ~is_load))
     module.assigns.append((take, any_of(weighs, row_takes)))
     weights, constants, done = _fill_engines(module, program, fields, loads, beat, weighs)
     module.assigns.append((finished, any_of(done, row_ends)))
@@ -169,7 +153,7 @@ def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Ex
     row_most = select(behind, fields["word_most"], fields["row_most"])
     row_at, row_last = _count(module, "fill_row", row_most, all_of(weighs, beat_last))
     ends = module.wire("fill_part_ends", all_of(weighs, beat_last, row_last))
-    module.drive(behind, negate(behind), ends, 0)
+    module.drive(behind, ~behind, ends, 0)
     done = module.wire("fill_job_done", all_of(ends, behind))
     value = module.register("fill_value", beat)
     piece = None if beat_at is None else module.register("fill_piece", beat_at)
@@ -183,10 +167,10 @@ def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Ex
             continue
         own = is_equal(engine, number)
         bases = _bases(module, name, program, number, all_of(done, own))
-        for base, part, kept in zip(bases, (negate(behind), behind), (weights, constants), strict=True):
+        for base, part, kept in zip(bases, (~behind, behind), (weights, constants), strict=True):
             what = "weights" if kept is weights else "constants"
             when = module.register(f"fill_{name}_{what}", all_of(weighs, own, part), reset=0)
-            at = base if row_at is None else module.wire(f"fill_{name}_{what}_at", add(base, row_at))
+            at = base if row_at is None else module.wire(f"fill_{name}_{what}_at", base + row_at)
             kept.append(Beat(when, piece, module.register(f"fill_{name}_{what}_address", at), value))
     return (weights[0], weights[1]), (constants[0], constants[1]), done
 
@@ -211,10 +195,10 @@ def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: 
             continue
         own = is_equal(engine, number)
         room, full = signal(f"{name}_room", 0, slots), signal(f"{name}_full", 0, slots)
-        module.drive(room, subtract(add(room, done), all_of(opens, own)), reset=slots)
-        module.drive(full, subtract(add(full, all_of(finished, own)), load), reset=0)
-        rooms.append(compare("!=", room, ZERO))
-        filled.append(module.wire(f"{name}_filled", compare("!=", full, ZERO)))
+        module.drive(room, room + done - all_of(opens, own), reset=slots)
+        module.drive(full, full + all_of(finished, own) - load, reset=0)
+        rooms.append(compare("!=", room, 0))
+        filled.append(module.wire(f"{name}_filled", compare("!=", full, 0)))
     return rooms, (filled[0], filled[1]), opens
 
 
@@ -222,12 +206,12 @@ def _bases(module: Module, name: str, program: ArrayProgram, engine: int, turn: 
     """First words of the slot that is filled, of weights and of constants."""
     if engine == ARRAY:
         slot = signal("fill_array_slot")
-        module.drive(slot, negate(slot), turn, 0)
+        module.drive(slot, ~slot, turn, 0)
         sizes = (program.weight_depth, program.constant_depth)
-        found = [module.wire(f"fill_{name}_base_{k}", select(slot, const(size), ZERO)) for k, size in enumerate(sizes)]
+        found = [module.wire(f"fill_{name}_base_{k}", select(slot, size, 0)) for k, size in enumerate(sizes)]
         return found[0], found[1]
     place = signal("fill_depthwise_slot", 0, DEPTHWISE_SLOTS - 1)
-    module.drive(place, add(place, ONE), turn, 0)
+    module.drive(place, place + 1, turn, 0)
     low = phase_bits(program)
     return module.wire("fill_depthwise_base", pack([*([(ZERO, low)] if low else []), (place, place.width)])), place
 
@@ -257,22 +241,22 @@ def load_frames(module: Module, words: int, end: tuple[int, bool], config: Confi
     valid, taken = module.input("in0_valid"), module.input("in0_data", config.inputs * end[0])
     data = _widened(module, taken, end, config)
     frames = signal("input_frames", 0, buffers)
-    ready = module.wire("input_ready", compare("!=", frames, const(buffers)))
+    ready = module.wire("input_ready", compare("!=", frames, buffers))
     module.output("in0_ready", ready)
     take = module.wire("input_takes", all_of(valid, ready))
     at, last = module.rounds("input_at", words, take) if words > 1 else (None, ONE)
     complete = module.wire("input_complete", all_of(take, last))
-    module.drive(frames, subtract(add(frames, complete), released), reset=0)
+    module.drive(frames, frames + complete - released, reset=0)
     base: Expr = ZERO
     parity = None
     if buffers == 2:
         half, parity = signal("input_half"), signal("input_parity")
-        module.drive(half, negate(half), complete, 0)
-        module.drive(parity, negate(parity), released, 0)
-        base = select(half, const(words), ZERO)
-    place = add(base, at) if at is not None else base
+        module.drive(half, ~half, complete, 0)
+        module.drive(parity, ~parity, released, 0)
+        base = select(half, words, 0)
+    place = base + at if at is not None else base
     address = module.register("input_address", place, bounds=(0, max(1, buffers * words - 1)))
-    loaded = module.wire("input_loaded", compare("!=", frames, ZERO))
+    loaded = module.wire("input_loaded", compare("!=", frames, 0))
     return Input(loaded, parity, module.register("input_writes", take, reset=0), address, module.register("input_word", data))
 
 
@@ -284,8 +268,8 @@ def _widened(module: Module, taken: Signal, end: tuple[int, bool], config: Confi
         return taken
     fields: list[tuple[Expr, int]] = []
     for channel in range(config.inputs):
-        sign: Expr = bits(taken, channel * size + size - 1, 1) if signed else ZERO
-        fields += [(bits(taken, channel * size, size), size), *[(sign, 1)] * more]
+        sign: Expr = taken.bit(channel * size + size - 1) if signed else ZERO
+        fields += [(taken.bits(channel * size, size), size), *[(sign, 1)] * more]
     return module.wire("input_widened", pack(fields))
 
 
@@ -297,19 +281,19 @@ def leave_frames(module: Module, words: int, value_bits: int, config: Config, fi
     """
     width = config.inputs * value_bits
     streaming, spare = signal("output_streaming"), signal("output_spare", 0, LEAVING_BEATS)
-    issues = module.wire("output_issues", all_of(streaming, compare("!=", spare, ZERO)))
+    issues = module.wire("output_issues", all_of(streaming, compare("!=", spare, 0)))
     at, last = module.rounds("output_at", words, issues) if words > 1 else (module.wire("output_at", ZERO, (0, 1)), ONE)
     over = module.wire("output_over", all_of(issues, last))
-    module.drive(streaming, any_of(finished, all_of(streaming, negate(over))), reset=0)
+    module.drive(streaming, any_of(finished, all_of(streaming, ~over)), reset=0)
     arriving = module.register("output_arriving", issues, reset=0)
     arrived = module.register("output_arrived", arriving, reset=0)
     held = module.register("output_held", read)
     if value_bits < config.value_bits:
-        held = module.wire("output_narrow", pack([(bits(held, c * config.value_bits, value_bits), value_bits)
+        held = module.wire("output_narrow", pack([(held.bits(c * config.value_bits, value_bits), value_bits)
                                                   for c in range(config.inputs)]))
     ready = module.input("out_ready")
     valid, data = module.net("output_valid"), module.net("output_data", width)
-    module.drive(spare, subtract(add(spare, all_of(valid, ready)), issues), reset=LEAVING_BEATS)
+    module.drive(spare, spare + all_of(valid, ready) - issues, reset=LEAVING_BEATS)
     fifo = fifo_module(f"{module.name}_output_fifo", width, LEAVING_BEATS, reserved=True)
     module.instances.append(Instance(fifo.name, "output_fifo", (
         ("in_valid", arrived), ("in_data", held), ("out_valid", valid), ("out_ready", ready), ("out_data", data))))

@@ -24,23 +24,15 @@ from dovetail.fpga.rtl.expressions import (
     Const,
     Expr,
     Signal,
-    add,
     all_of,
     any_bit,
     any_of,
     bit_width,
-    bits,
     choose,
     compare,
-    const,
-    multiply,
-    negate,
     pack,
     select,
-    shift_left,
-    shift_right,
     signal,
-    subtract,
 )
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.folds import twin_sums
@@ -83,15 +75,15 @@ def paired_lanes_module(name: str, lanes: int, products: int, sums: tuple[int, i
         level = []
         for i, column in enumerate(columns):
             lower, upper = (m.wire(f"w_{k}_{i}", Bits(*WEIGHT, w, (k * products + i) * 8, 8)) for k in (lane, lane + 1))
-            less = m.wire(f"w_{lane}_{i}_upper", subtract(upper, bits(lower, 7, 1)))
+            less = m.wire(f"w_{lane}_{i}_upper", upper - lower.bit(7))
             pair = pair_of(m, f"pair_{lane}_{i}", lower, less, WEIGHT)
-            level.append(pipeline.register(f"product_{lane}_{i}", multiply(pair, column), 0))
+            level.append(pipeline.register(f"product_{lane}_{i}", pair * column, 0))
         parts = taken_apart(pipeline, level, twin_sums(ACTIVATION, WEIGHT), ACTIVATION, WEIGHT, f"lane_{lane}_")
         for k, side in enumerate(parts):
             total = tree(pipeline, side, None, f"lane_{lane + k}_")
             stage = total.stage
             running = signal(f"running_{lane + k}", min(sums[0], -1), max(sums[1], 1))
-            m.drive(running, select(starts, total.value, add(running, total.value)), works)
+            m.drive(running, select(starts, total.value, running + total.value), works)
             m.output(f"y{lane + k}", running)
     return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
 
@@ -133,14 +125,14 @@ def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], ow
             at = (lane * products if own_inputs else 0) + i
             left = m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, at * ACTIVATION_BITS, ACTIVATION_BITS))
             right = m.wire(f"w_{lane}_{i}", Bits(*WEIGHT, w, (lane * products + i) * 8, 8))
-            product = multiply(left, right) if soft is None else soft_product(m, soft, f"soft_{lane}_{i}", left, right)
+            product = left * right if soft is None else soft_product(m, soft, f"soft_{lane}_{i}", left, right)
             level.append(pipeline.register(f"product_{lane}_{i}", product, 0))
             seen.append(Staged(left, 0))
         total = tree(pipeline, level, None, f"lane_{lane}_")
         stage = total.stage
         running = signal(f"running_{lane}", min(sums[0], -1), max(sums[1], 1))
         value: Expr = total.value
-        more = add(running, total.value)
+        more = running + total.value
         if takes_largest is not None:
             best = pipeline.at(maximum(pipeline, f"largest_{lane}", seen), stage)
             value = select(takes_largest, best, value)
@@ -272,7 +264,7 @@ def place_together(module: Module, pipeline: Pipeline, array: Operands, depthwis
 def _widened(x: Signal, products: int) -> Expr:
     """Taps of a channel and, up to the products of a lane, the first one again: without a weight, and no larger than itself."""
     missing = products - x.width // ACTIVATION_BITS
-    return pack([(x, x.width), *[(bits(x, 0, ACTIVATION_BITS), ACTIVATION_BITS)] * missing])
+    return pack([(x, x.width), *[(x.bits(0, ACTIVATION_BITS), ACTIVATION_BITS)] * missing])
 
 
 def _unsigned(width: int) -> Range:
@@ -341,17 +333,17 @@ def settled(pipeline: Pipeline, total: Staged, numbers: EngineNumbers, lifts: tu
     m, start = pipeline.module, total.stage
     bias_in, multiplier_in = m.input("bias", BIAS_BITS), m.input("multiplier", MULTIPLIER_BITS)
     bias = m.wire("bias_value", Bits(*_at_least(numbers.biases), bias_in, 0, bit_width(*_at_least(numbers.biases))))
-    multiplier = m.wire("factor", bits(multiplier_in, 0, bit_width(0, numbers.multiplier)), (0, numbers.multiplier))
-    biased = pipeline.register("biased", add(total.value, bias), start, _at_least(numbers.biased))
-    product = multiply(biased.value, pipeline.at(Staged(multiplier, start), start + 1))
+    multiplier = m.wire("factor", multiplier_in.bits(0, bit_width(0, numbers.multiplier)), (0, numbers.multiplier))
+    biased = pipeline.register("biased", total.value + bias, start, _at_least(numbers.biased))
+    product = biased.value * pipeline.at(Staged(multiplier, start), start + 1)
     scaled = pipeline.register("scaled", product, biased.stage, _at_least(numbers.scaled))
     held = pipeline.register("scaled_held", scaled.value, scaled.stage)  # retimed into the multiplier
     value: Expr = held.value
     assert isinstance(held.value, Signal)
     enters = {"bias": start, "multiplier": start}
     if numbers.drop:
-        cut, enters["drops"] = m.wire("cut", shift_right(held.value, numbers.drop)), held.stage
-        value = select(m.input("drops"), shift_left(cut, numbers.lift), held.value)
+        cut, enters["drops"] = m.wire("cut", held.value >> numbers.drop), held.stage
+        value = select(m.input("drops"), cut << numbers.lift, held.value)
     y = _rounded(pipeline, "result", value, numbers.shift, ("low", "high"), held.stage, enters, value_bits)
     if add_shift:
         y = _added(pipeline, y, lifts, add_shift, enters, value_bits)
@@ -364,14 +356,14 @@ def _added(pipeline: Pipeline, y: Staged, lifts: tuple[Sequence[int], Sequence[i
     m = pipeline.module
     other, other_signed = m.input("other", value_bits), m.input("other_signed")
     enters.update(dict.fromkeys(("other", "other_signed", "own_lift", "other_lift"), y.stage))
-    sign = all_of(other_signed, bits(other, value_bits - 1, 1))
+    sign = all_of(other_signed, other.bit(value_bits - 1))
     extended = m.wire("other_bits", pack([(other, value_bits), (sign, 1)]))
     other_value = m.wire("other_value", Bits(*value_range(value_bits), extended, 0, bound_bits(value_bits)))
     indices = [m.input(port, index_bits(len(options))) for port, options in zip(("own_lift", "other_lift"), lifts, strict=True)]
     shifted = []
     for value, index, options in zip((y.value, other_value), indices, lifts, strict=True):
-        shifted.append(choose(index, [shift_left(value, o) for o in options]))
-    total = pipeline.register("both", add(shifted[0], shifted[1]), y.stage)
+        shifted.append(choose(index, [value << o for o in options]))
+    total = pipeline.register("both", shifted[0] + shifted[1], y.stage)
     result = _rounded(pipeline, "sum", total.value, shift, ("sum_low", "sum_high"), total.stage, enters, value_bits)
     enters["adds"] = result.stage
     return pipeline.register("finished", select(m.input("adds"), result.value, pipeline.at(y, result.stage)), result.stage)
@@ -381,17 +373,17 @@ def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, bounds: tup
              enters: dict[str, int], value_bits: int) -> Staged:
     """clamp(value / 2**shift), half to even, between bounds that enter. Half is added first; a tie clears the lowest bit."""
     m = pipeline.module
-    raised = pipeline.register(f"{name}_raised", add(value, const(1 << (shift - 1))), stage)
+    raised = pipeline.register(f"{name}_raised", value + (1 << (shift - 1)), stage)
     assert isinstance(raised.value, Signal)
     wide = raised.value
     if wide.width <= shift + 1:
         lo, hi = min(wide.lo, -1), max(wide.hi, (1 << (shift + 1)))
         wide = m.wire(f"{name}_wide", wide, (lo, hi))
-    upper = m.wire(f"{name}_quotient", shift_right(wide, shift))
-    tie = negate(any_bit(bits(wide, 0, shift)))
-    lowest = all_of(bits(upper, 0, 1), negate(tie))
+    upper = m.wire(f"{name}_quotient", wide >> shift)
+    tie = ~any_bit(wide.bits(0, shift))
+    lowest = all_of(upper.bit(0), ~tie)
     above = upper.width - 1
-    even = m.wire(f"{name}_even", pack([(lowest, 1), *([(bits(upper, 1, above), above)] if above else [])]))
+    even = m.wire(f"{name}_even", pack([(lowest, 1), *([(upper.bits(1, above), above)] if above else [])]))
     settled = m.register(f"{name}_rounded", Bits(min(upper.lo - 1, -1) if upper.signed else 0, upper.hi, even, 0, upper.width),
                          bounds=_signed_range(upper.width) if upper.signed else (0, (1 << upper.width) - 1))
     after = raised.stage + 1
@@ -414,7 +406,7 @@ def value_range(value_bits: int) -> tuple[int, int]:
 def low_bits(m: Module, name: str, value: Signal | Const, value_bits: int) -> Expr:
     """A value as it is stored."""
     assert isinstance(value, Signal)
-    return m.wire(name, bits(value, 0, value_bits))
+    return m.wire(name, value.bits(0, value_bits))
 
 
 def _signed_range(width: int) -> tuple[int, int]:

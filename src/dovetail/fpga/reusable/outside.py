@@ -11,25 +11,7 @@ from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.reusable.storage import count_up, is_equal, read_entries
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Const,
-    Expr,
-    Signal,
-    add,
-    all_of,
-    any_of,
-    bits,
-    choose,
-    compare,
-    const,
-    negate,
-    pack,
-    select,
-    signal,
-    subtract,
-)
+from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import ADDED, BURST_BEATS, LOADED, ArrayProgram, ArrayTransfer, TransferKind, fifo_depth
 from dovetail.hardware.arrays.stripes import beats_per_word, words_per_beat
@@ -58,8 +40,8 @@ def progress_of(module: Module, program: ArrayProgram, counts: Sequence[Expr], e
     written = module.input("memory_written")
     loads = signal("loads_count", 0, sum(t.kind is TransferKind.LOAD for t in program.transfers))
     bursts = signal("bursts_count", 0, sum(t.bursts for t in stores_of(program)))
-    module.drive(loads, select(ended, ZERO, add(loads, arrived)), reset=0)
-    module.drive(bursts, select(ended, ZERO, add(bursts, written)), reset=0)
+    module.drive(loads, select(ended, 0, loads + arrived), reset=0)
+    module.drive(bursts, select(ended, 0, bursts + written), reset=0)
     return Progress(counts, loads, bursts, ended), arrived
 
 
@@ -71,9 +53,9 @@ def stores_of(program: ArrayProgram) -> list[ArrayTransfer]:
 def may_move(module: Module, name: str, fields: Mapping[str, Expr], now: Progress, taken: Expr) -> Expr:
     """Whether an entry's rows may be moved: what it needs is done, and in this frame; `taken` is when it begins."""
     over = signal(f"{name}_over")
-    module.drive(over, any_of(all_of(taken, fields["ends_frame"]), all_of(over, negate(now.ended))), reset=0)
+    module.drive(over, any_of(all_of(taken, fields["ends_frame"]), all_of(over, ~now.ended)), reset=0)
     known = ((now.counts[0], "needs_array"), (now.counts[1], "needs_depthwise"), (now.bursts, "stored"))
-    return all_of(negate(over), negate(now.ended), *(compare(">=", count, fields[key]) for count, key in known))
+    return all_of(~over, ~now.ended, *(compare(">=", count, fields[key]) for count, key in known))
 
 
 def gates(transfers: Sequence[ArrayTransfer], waiting: Sequence[TransferKind], for_jobs: Sequence[TransferKind]) -> dict[str,
@@ -103,23 +85,23 @@ def request_transfers(module: Module, program: ArrayProgram, take: Signal, now: 
     entries = read_entries(module, "request", table, begins)
     head, active = entries.fields, signal("request_active")
     free = may_move(module, "request", head, now, begins)
-    module.assigns.append((begins, all_of(entries.valid, negate(active), any_of(negate(head["waits"]), free))))
+    module.assigns.append((begins, all_of(entries.valid, ~active, any_of(~head["waits"], free))))
     asks, ready = signal("request_asks"), module.input("memory_request_ready")
     accepted = module.wire("request_accepted", all_of(asks, ready))
     at, left = signal("request_at", 0, (1 << ADDRESS_BITS) - 1), signal("request_left", 0, max(table["beats"]))
-    to_edge = module.wire("request_to_edge", subtract(const(BURST_BEATS), bits(at, 0, BURST_BEATS.bit_length() - 1)))
+    to_edge = module.wire("request_to_edge", const(BURST_BEATS) - at.bits(0, BURST_BEATS.bit_length() - 1))
     beats = module.register("request_beats", select(compare("<", left, to_edge), left, to_edge), bounds=(0, 255))
     writes = module.register("request_writes", head["write"], begins) if stores_of(program) else ZERO
-    module.drive(at, select(begins, head["address"], add(at, beats)), any_of(begins, accepted))
-    module.drive(left, select(begins, head["beats"], subtract(left, beats)), any_of(begins, accepted))
+    module.drive(at, select(begins, head["address"], at + beats), any_of(begins, accepted))
+    module.drive(left, select(begins, head["beats"], left - beats), any_of(begins, accepted))
     ends = module.wire("request_ends", all_of(accepted, compare("==", left, beats)))
-    module.drive(active, any_of(begins, all_of(active, negate(ends))), reset=0)
+    module.drive(active, any_of(begins, all_of(active, ~ends)), reset=0)
     spare = signal("read_spare", 0, depth)
-    module.drive(spare, subtract(add(spare, take), select(all_of(accepted, negate(writes)), beats, ZERO)), reset=depth)
+    module.drive(spare, spare + take - select(all_of(accepted, ~writes), beats, 0), reset=depth)
     # A request is considered when the beats of the one before have been counted and its own length is known.
-    settled = module.register("request_settled", all_of(active, negate(any_of(asks, accepted, ends))), reset=0)
-    room = any_of(writes, compare(">=", spare, const(BURST_BEATS)))
-    module.drive(asks, any_of(all_of(asks, negate(ready)), all_of(negate(asks), active, settled, room)), reset=0)
+    settled = module.register("request_settled", all_of(active, ~any_of(asks, accepted, ends)), reset=0)
+    room = any_of(writes, compare(">=", spare, BURST_BEATS))
+    module.drive(asks, any_of(all_of(asks, ~ready), all_of(~asks, active, settled, room)), reset=0)
     module.output("memory_request_valid", asks)
     module.output("memory_request_address", at)
     module.output("memory_request_beats", beats)
@@ -165,25 +147,25 @@ def place_rows(module: Module, program: ArrayProgram, fields: Mapping[str, Expr]
     writes, takes, word = step, step, beat if per_word == per_beat == 1 else None
     if per_word > 1:
         piece, piece_last = module.rounds("load_piece", per_word, step)
-        held = [module.register(f"load_held_{k}", beat, all_of(step, compare("==", piece, const(k))))
+        held = [module.register(f"load_held_{k}", beat, all_of(step, compare("==", piece, k)))
                 for k in range(per_word - 1)]
         rest = size - (per_word - 1) * beat.width
-        parts = [*((h, h.width) for h in held), (bits(beat, 0, rest), rest)]
+        parts = [*((h, h.width) for h in held), (beat.bits(0, rest), rest)]
         writes, word = module.wire("load_writes", all_of(step, piece_last)), module.wire("load_assembled", pack(parts))
     elif per_beat > 1:
         index = signal("load_piece", 0, per_beat - 1)
-        takes = module.wire("load_takes", all_of(step, any_of(compare("==", index, const(per_beat - 1)), last)))
-        module.drive(index, select(takes, ZERO, add(index, ONE)), step, 0)
-        word = module.wire("load_chosen", choose(index, [bits(beat, k * size, size) for k in range(per_beat)]))
+        takes = module.wire("load_takes", all_of(step, any_of(compare("==", index, per_beat - 1), last)))
+        module.drive(index, select(takes, 0, index + 1), step, 0)
+        word = module.wire("load_chosen", choose(index, [beat.bits(k * size, size) for k in range(per_beat)]))
     elif beat.width > size:
-        word = module.wire("load_cut", bits(beat, 0, size))
+        word = module.wire("load_cut", beat.bits(0, size))
     assert word is not None
     row_word_last = count_up(module, "load_word", fields["word_most"], writes)
     row_last = count_up(module, "load_row", fields["row_most"], all_of(writes, row_word_last))
     module.assigns.append((last, row_word_last))
     depth = max(program.depths[LOADED], program.depths[ADDED])
     at = signal("load_at", 0, (1 << max(2, depth.bit_length())) - 1)
-    module.drive(at, select(opens, fields["base"], add(at, ONE)), any_of(opens, writes))
+    module.drive(at, select(opens, fields["base"], at + 1), any_of(opens, writes))
     banks = [b for b in (LOADED, ADDED) if program.depths[b]]
     when = {b: module.register(f"load_writes_{b}", all_of(writes, is_equal(fields["bank"], b)), reset=0) for b in banks}
     return (ArrivingWord(when, module.register("load_address", at), module.register("load_value", word)), takes,
@@ -199,21 +181,21 @@ def leave_rows(module: Module, program: ArrayProgram, now: Progress, read: Signa
     begins = module.net("store_begins")
     entries = read_entries(module, "store", table, begins)
     head, active, spare = entries.fields, signal("leaving_active"), signal("leaving_spare", 0, LEAVING_BEATS)
-    module.assigns.append((begins, all_of(entries.valid, negate(active), may_move(module, "store", head, now, begins))))
+    module.assigns.append((begins, all_of(entries.valid, ~active, may_move(module, "store", head, now, begins))))
     kept = {key: head[key] if isinstance(head[key], Const) else module.register(f"store_now_{key}", head[key], begins)
             for key in ("row_most", "word_most")}
-    issues = module.wire("store_issues", all_of(active, compare("!=", spare, ZERO)))
+    issues = module.wire("store_issues", all_of(active, compare("!=", spare, 0)))
     words, piece, makes = _pieces(module, program, issues)
     word_last = count_up(module, "store_word", kept["word_most"], words)
     row_last = count_up(module, "store_row", kept["row_most"], all_of(words, word_last))
     flushes = module.wire("store_beats", issues if makes is None else all_of(issues, any_of(makes, word_last)))
     if makes is not None:
         assert piece is not None
-        module.drive(piece, select(flushes, ZERO, add(piece, ONE)), issues, 0)
+        module.drive(piece, select(flushes, 0, piece + 1), issues, 0)
     ends = module.wire("store_ends", all_of(words, word_last, row_last))
-    module.drive(active, any_of(begins, all_of(active, negate(ends))), reset=0)
+    module.drive(active, any_of(begins, all_of(active, ~ends)), reset=0)
     at = signal("store_at", 0, (1 << max(2, max(program.depths).bit_length())) - 1)
-    module.drive(at, select(begins, head["base"], add(at, ONE)), any_of(begins, words))
+    module.drive(at, select(begins, head["base"], at + 1), any_of(begins, words))
     fresh = module.register("leaving_read", flushes, reset=0)
     arrived = module.register("leaving_arrived", fresh, reset=0)
     held = module.register("leaving_word", read)
@@ -221,7 +203,7 @@ def leave_rows(module: Module, program: ArrayProgram, now: Progress, read: Signa
     beat = _beat(module, config.word_bits, width, held, late, makes is not None,
                  module.register("store_word_arrived", module.register("store_word_read", issues, reset=0), reset=0))
     ready, valid, data = module.input("memory_write_ready"), module.net("leaving_valid"), module.net("leaving_data", width)
-    module.drive(spare, subtract(add(spare, all_of(valid, ready)), flushes), reset=LEAVING_BEATS)
+    module.drive(spare, spare + all_of(valid, ready) - flushes, reset=LEAVING_BEATS)
     fifo = fifo_module(f"{module.name}_write_fifo", width, LEAVING_BEATS, reserved=True)
     module.instances.append(Instance(fifo.name, "write_fifo", (
         ("in_valid", arrived), ("in_data", beat), ("out_valid", valid), ("out_ready", ready), ("out_data", data))))
@@ -238,7 +220,7 @@ def _pieces(module: Module, program: ArrayProgram, issues: Signal) -> tuple[Expr
         return module.wire("store_word_done", all_of(issues, last)), piece, None
     if per_beat > 1:
         piece = signal("store_piece", 0, per_beat - 1)
-        return issues, piece, compare("==", piece, const(per_beat - 1))
+        return issues, piece, compare("==", piece, per_beat - 1)
     return issues, None, None
 
 
@@ -248,12 +230,12 @@ def _beat(module: Module, size: int, width: int, held: Signal, piece: Signal | N
         return module.wire("store_beat", held, (0, (1 << width) - 1))
     if not gathers:
         count = -(-size // width)
-        parts = [bits(held, k * width, min(width, size - k * width)) for k in range(count)]
+        parts = [held.bits(k * width, min(width, size - k * width)) for k in range(count)]
         return module.wire("store_beat", choose(piece, parts), (0, (1 << width) - 1))
     count = width // size
     fields: list[tuple[Expr, int]] = []
     for k in range(count):
-        here = compare("==", piece, const(k))
+        here = compare("==", piece, k)
         if k == count - 1:
             fields.append((held, size))
             continue

@@ -16,18 +16,15 @@ from dovetail.fpga.rtl.expressions import (
     Const,
     Expr,
     Signal,
-    add,
     all_of,
     any_of,
     bit_width,
-    bits,
     choose,
     compare,
     const,
     pack,
     select,
     signal,
-    subtract,
 )
 from dovetail.fpga.rtl.modules import Instance, Memory, Module, Rom
 
@@ -63,8 +60,8 @@ def read_entries(module: Module, name: str, table: Table, taken: Signal) -> Entr
         at += size
     fields.update({key: const(values[0]) for key, values in table.items() if len(set(values)) == 1})
     spare = signal(f"{name}_spare", 0, READ_AHEAD)
-    fetch = module.wire(f"{name}_fetch", compare("!=", spare, const(0)))
-    module.drive(spare, subtract(add(spare, taken), fetch), reset=READ_AHEAD)
+    fetch = module.wire(f"{name}_fetch", compare("!=", spare, 0))
+    module.drive(spare, spare + taken - fetch, reset=READ_AHEAD)
     place = module.counter(f"{name}_place", count, fetch) if count > 1 else None
     read = signal(f"{name}_read", 0, (1 << width) - 1)
     block = count > LUT_MEMORY_DEPTH and count * width >= BLOCK_MEMORY_BITS
@@ -91,7 +88,7 @@ def count_up(module: Module, name: str, most: Expr, step: Expr) -> Expr:
         return ONE
     value = signal(f"{name}_at", 0, most.hi)
     last = module.wire(f"{name}_last", compare("==", value, most))
-    module.drive(value, select(last, const(0), add(value, const(1))), step, 0)
+    module.drive(value, select(last, 0, value + 1), step, 0)
     return last
 
 
@@ -106,7 +103,7 @@ def is_equal(index: Expr, value: int) -> Expr:
     """One bit: whether an index, perhaps constant, has a value."""
     if isinstance(index, Const):
         return ONE if index.lo == value else ZERO
-    return compare("==", index, const(value))
+    return compare("==", index, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,7 @@ def bank(module: Module, name: str, width: int, depth: int, readers: Sequence[Ac
 
 def _cut(address: Signal, depth: int) -> Expr:
     needed = max(1, (depth - 1).bit_length())
-    return bits(address, 0, needed) if address.width > needed else address
+    return address.bits(0, needed) if address.width > needed else address
 
 
 def _of(accesses: Sequence[Access], values: Sequence[Expr]) -> Expr:
@@ -155,7 +152,7 @@ class WideMemory:
         while count:
             piece, at = divmod(start, beat)
             here = min(count, beat - at)
-            fields.append((bits(self.pieces[piece], at, here), here))
+            fields.append((self.pieces[piece].bits(at, here), here))
             start, count = start + here, count - here
         return module.wire(name, pack(fields))
 
@@ -179,7 +176,7 @@ def filled_memory(module: Module, name: str, width: int, depth: int, beat: Beat,
     pieces = []
     for k in range(count):
         alone = beat.piece is None or (count == 1 and first is None)
-        own = ONE if alone or beat.piece is None else compare("==", beat.piece, const((first or 0) + k))
+        own = ONE if alone or beat.piece is None else compare("==", beat.piece, (first or 0) + k)
         read = signal(f"{name}_{k}_read", 0, (1 << size) - 1)
         module.memories.append(Memory(f"{name}_{k}", size, depth, module.wire(f"{name}_{k}_fills", all_of(beat.when, own)),
                                       _cut(beat.address, depth), beat.value, address, read, block))
@@ -212,7 +209,7 @@ def walk(module: Module, name: str, table: Table, token: Expr, address_bits: int
     module.assigns.append((last, all_of(token, word_last, pixel_last)))
     first, running = signal(f"{name}_first"), signal(f"{name}_running", 0, (1 << address_bits) - 1)
     module.drive(first, last, token, 1)
-    extra = select(all_of(fields.get("from_input", ZERO), parity), const(frame_words), ZERO)
-    address = module.wire(f"{name}_address", select(first, add(fields["base"], extra), running), (0, (1 << address_bits) - 1))
-    module.drive(running, add(address, select(word_last, fields["jump"], ONE)), token)
+    extra = select(all_of(fields.get("from_input", ZERO), parity), frame_words, 0)
+    address = module.wire(f"{name}_address", select(first, fields["base"] + extra, running), (0, (1 << address_bits) - 1))
+    module.drive(running, address + select(word_last, fields["jump"], 1), token)
     return AddressWalk(address, fields, last, entries)

@@ -36,19 +36,28 @@ class Expr:
         return self.lo < 0
 
     def __add__(self, other: Expr | int) -> Expr:
-        return add(self, _expression(other))
+        right = _expression(other)
+        return Addition(self.lo + right.lo, self.hi + right.hi, self, right, False)
 
     def __sub__(self, other: Expr | int) -> Expr:
-        return subtract(self, _expression(other))
+        right = _expression(other)
+        return Addition(self.lo - right.hi, self.hi - right.lo, self, right, True)
 
     def __mul__(self, other: Expr | int) -> Expr:
-        return multiply(self, _expression(other))
+        right = _expression(other)
+        corners = [a * b for a in (self.lo, self.hi) for b in (right.lo, right.hi)]
+        return Multiplication(min(corners), max(corners), self, right)
 
     def __lshift__(self, amount: int) -> Expr:
-        return shift_left(self, amount)
+        if isinstance(self, Const):
+            return const(self.lo << amount)
+        return ShiftLeft(self.lo << amount, self.hi << amount, self, amount) if amount else self
 
     def __invert__(self) -> Expr:
-        return negate(self)
+        """Logical not of a bit."""
+        if isinstance(self, Const):
+            return const(1 - self.lo)
+        return self.term if isinstance(self, Not) else Not(0, 1, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +67,19 @@ class Signal(Expr):
     name: str
 
     def __rshift__(self, amount: int) -> Expr:
-        return shift_right(self, amount)
+        """Floor of its value / 2**amount; amount >= 0."""
+        if not amount:
+            return self
+        if amount >= self.width:
+            return select(compare("<", self, ZERO), const(-1), ZERO) if self.signed else ZERO
+        return ShiftRight(self.lo >> amount, self.hi >> amount, self, amount)
 
     def bit(self, place: int) -> Expr:
-        return bits(self, place, 1)
+        return self.bits(place, 1)
 
     def bits(self, start: int, count: int) -> Expr:
         """A field of it as an integer of its own, not negative."""
-        return bits(self, start, count)
+        return self.field(start, 0, (1 << count) - 1)
 
     def field(self, start: int, lo: int, hi: int) -> Expr:
         """A field of it as an integer of [lo, hi], which says how many bits it has."""
@@ -211,45 +225,11 @@ def choose(index: Expr, options: Sequence[Expr]) -> Expr:
     level, place = list(options), 0
     while len(level) > 1:
         assert isinstance(index, Signal)
-        bit_of = bits(index, place, 1)
+        bit_of = index.bit(place)
         pairs = zip(level[1::2], level[::2], strict=False)
         level = [select(bit_of, odd, even) for odd, even in pairs] + (level[-1:] if len(level) % 2 else [])
         place += 1
     return level[0]
-
-
-def add(left: Expr, right: Expr) -> Expr:
-    return Addition(left.lo + right.lo, left.hi + right.hi, left, right, False)
-
-
-def subtract(left: Expr, right: Expr) -> Expr:
-    return Addition(left.lo - right.hi, left.hi - right.lo, left, right, True)
-
-
-def multiply(left: Expr, right: Expr) -> Expr:
-    corners = [a * b for a in (left.lo, left.hi) for b in (right.lo, right.hi)]
-    return Multiplication(min(corners), max(corners), left, right)
-
-
-def shift_left(value: Expr, amount: int) -> Expr:
-    if isinstance(value, Const):
-        return const(value.lo << amount)
-    return ShiftLeft(value.lo << amount, value.hi << amount, value, amount) if amount else value
-
-
-def shift_right(value: Signal, amount: int) -> Expr:
-    """Floor of value / 2**amount; amount >= 0."""
-    if not amount:
-        return value
-    if amount >= value.width:
-        return select(compare("<", value, ZERO), const(-1), ZERO) if value.signed else ZERO
-    return ShiftRight(value.lo >> amount, value.hi >> amount, value, amount)
-
-
-def bits(value: Signal, start: int, count: int, signed: bool = False) -> Expr:
-    """A field of a packed signal as an integer of its own."""
-    lo, hi = (-(1 << (count - 1)), (1 << (count - 1)) - 1) if signed else (0, (1 << count) - 1)
-    return Bits(lo, hi, value, start, count)
 
 
 def pack(fields: Sequence[tuple[Expr, int]]) -> Expr:
@@ -292,13 +272,6 @@ def any_of(*terms: Expr) -> Expr:
     return ZERO if not left else left[0] if len(left) == 1 else Logic(0, 1, "|", left)
 
 
-def negate(term: Expr) -> Expr:
-    """Logical not of a bit."""
-    if isinstance(term, Const):
-        return const(1 - term.lo)
-    return term.term if isinstance(term, Not) else Not(0, 1, term)
-
-
 def any_bit(value: Expr) -> Expr:
     """Whether any bit of a slice is set."""
     return AnyBit(0, 1, value)
@@ -324,7 +297,7 @@ def overlay(left: Expr, right: Expr) -> Expr:
 
 def successor(value: Signal) -> Expr:
     """The next value of a counter that runs from 0 to the end of its range and wraps; powers of two wrap by themselves."""
-    beyond = add(value, ONE)
+    beyond = value + 1
     if value.hi & (value.hi + 1) == 0 and value.hi:
         return beyond
     return select(compare("==", value, const(value.hi)), ZERO, beyond)
