@@ -138,6 +138,32 @@ def candidates(problem: Problem, node: Node) -> Candidates:
     """Every candidate column, as if all devices could run the node; a fixed node has one."""
     if node.name in problem.fixed:
         return _given(problem, problem.fixed[node.name])
+    found = _grid(problem, node)
+    return found if node.name not in problem.more else _with(found, problem, problem.more[node.name])
+
+
+def _with(found: Candidates, problem: Problem, more: Sequence[Split]) -> Candidates:
+    """Further columns, of the lowest rank, where they are not there already."""
+    at, rows = {d: i for i, d in enumerate(problem.devices)}, list[tuple[tuple[int, ...], ...]]()
+    known = set(zip(found.axis.tolist(), map(tuple, found.start.tolist()), map(tuple, found.stop.tolist()),
+                    found.reducer.tolist(), strict=True))
+    for split in more:
+        start, stop = [0] * len(at), [0] * len(at)
+        for p in split.pieces:
+            start[at[p.device]], stop[at[p.device]] = p.start, p.stop
+        row = (found.axes.index(split.axis), tuple(start), tuple(stop), at[split.reducer] if split.reducer is not None else -1)
+        if row not in known:
+            known.add(row)
+            rows.append(((row[0], row[3]), row[1], row[2]))
+    if not rows:
+        return found
+    kinds, starts, stops = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    return Candidates(found.axes, np.r_[found.axis, kinds[:, 0]], np.r_[found.start, starts], np.r_[found.stop, stops],
+                      np.r_[found.reducer, kinds[:, 1]], np.r_[found.rank, np.zeros(len(rows), dtype=np.int64)])
+
+
+def _grid(problem: Problem, node: Node) -> Candidates:
+    """The columns of all nodes alike."""
     at = {d: i for i, d in enumerate(problem.devices)}
     groups = tuple([tuple([at[d] for d in g]) for g in partners(problem)])
     return _columns(len(at), groups, _fractions(problem, node), bool(node.params), tuple(axes_of(problem, node).items()))

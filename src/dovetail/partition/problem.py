@@ -20,7 +20,7 @@ from dovetail.partition.cost_model import CostModel, Rates
 from dovetail.partition.effort import spend
 from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.parallel.branches import Block, blocks, contiguous
-from dovetail.partition.plan import Assignment, Goal, Mode, Piece
+from dovetail.partition.plan import Assignment, Goal, Mode, Piece, Split
 from dovetail.partition.tables.regions import share_regions
 from dovetail.partition.tolerances import TOLERANCE as TOLERANCE
 from dovetail.platform.device import Kind, Platform
@@ -69,6 +69,8 @@ class Problem:
     fixed: Assignment = field(default_factory=dict)
     pool: Pool | None = None
     """The FPGAs that those of the platform stand for, with the budgets of all of them together."""
+    more: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
+    """Splits of nodes to choose from besides the candidates (see `candidates`)."""
     off_grid: bool = field(default=False, compare=False)
     """Whether plans may be cut where no candidate is."""
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
@@ -116,9 +118,13 @@ class Problem:
         """The limited resources that all nodes together may not exceed; those of a pool are added up."""
         return self._shares() if self.shared_budget else ()
 
+    def offering(self, more: Mapping[str, tuple[Split, ...]]) -> Problem:
+        """The same question with further splits to choose from."""
+        return replace(self, more=more, memo=self.memo.lasting())
+
     def pinned(self, fixed: Assignment) -> Problem:
         """The same question with these nodes fixed and no others."""
-        return replace(self, fixed=fixed, memo=self.memo.lasting())
+        return replace(self, fixed=fixed, more={}, memo=self.memo.lasting())
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -181,7 +181,7 @@ def _planned(problem: Problem, graph: Graph, asked: Options) -> Plan:
     values = objectives(problem, {name: e for name, (_, e) in judged.items()})
     grid, on_grid = assignment, best.objective
     if solver == "exact":
-        assignment, best = move_cuts(problem, (assignment, best), answer.off_grid)
+        (assignment, best), *_ = move_cuts(problem, [(assignment, best)], answer.off_grid, time_limit_s if explained else 0.0)
     lower = hold_over(problem, f"solver {solver}", answer.lower_bound, [*legal, (assignment, best)], worked() + time_limit_s)
     if lower < answer.lower_bound:
         answer, notes = replace(answer, lower_bound=lower), (*notes, many_ways_note(problem))

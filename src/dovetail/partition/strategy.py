@@ -1,8 +1,8 @@
 """The method: which searches look for a plan, in which order, for which questions, how long, and what each proves.
 
 `exact` runs `PROVING` from first to last. Every search is told the plans known so far, gets its share of the time that is
-left, and adds plans, a bound, or both; one that has closed the gap ends the row. `move_cuts` then lets the cuts of the best plan
-leave the positions over which the bound holds. A search is added by one record here. Time is work (see `effort`).
+left, and adds plans, a bound, or both; one that has closed the gap ends the row. `move_cuts` then runs `MOVING_CUTS` on the best
+plan: cuts leave the positions over which the bound holds. A search is added by one record here. Time is work (see `effort`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from math import inf
 
 from dovetail.partition.boards.solver import of_boards, over_boards, pooled_problem
 from dovetail.partition.effort import worked
-from dovetail.partition.evaluate import Evaluation, evaluate
+from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.by_device import Known, by_device, choices_of, network_over, points_of, whole_beam
+from dovetail.partition.exact.finer import finer_splits, worth_finer
 from dovetail.partition.exact.refine import refine
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.exact.tree import tree_of
@@ -156,6 +157,38 @@ PROVING: tuple[SearchEntry, ...] = (
 """Searches over the candidate splits, which have a bound."""
 
 
+def _off_grid(state: State) -> bool:
+    return state.problem.off_grid
+
+
+def _moved(state: State, deadline: float, gap: float) -> State:
+    """Every cut by itself, and with those behind it."""
+    best = min([*state.known, *((a, e) for a in state.answer.off_grid if (e := evaluate(state.problem, a)).feasible)],
+               key=lambda pair: pair[1].objective)
+    return replace(state, known=[refine(state.problem, *best)])
+
+
+def _weighed(state: State, deadline: float, gap: float) -> State:
+    """The candidates around the plan's cuts, all weighed against each other by the searches above."""
+    problem, [(assignment, best)] = state.problem, state.known
+    answer, _ = exact(problem.offering(finer_splits(problem, assignment)), state.known, deadline, gap)
+    found = [(a, e) for a in answer.assignments if (e := evaluate(problem, a)).feasible]
+    again, judged = min(found, key=lambda pair: pair[1].objective, default=(assignment, best))
+    if judged.objective >= best.objective * (1 - gap):
+        return replace(state, closed=True)
+    return replace(state, known=[refine(problem, again, judged)])
+
+
+WEIGHED = SearchEntry("cuts weighed against each other", lambda s: _off_grid(s) and worth_finer(s.problem), _weighed,
+                 "nothing: a better plan, cut between the candidates' positions", share=0.1, gap=1e-5)
+"""Begun where the searches before took no longer than its share: searching anew takes about as long."""
+MOVING_CUTS: tuple[SearchEntry, ...] = (
+    SearchEntry("cuts moved one by one", _off_grid, _moved, "nothing: a better plan, cut between the candidates' positions"),
+    WEIGHED, WEIGHED, WEIGHED,
+)
+"""Searches from the best plan on, in time of their own: each may take its share of the whole limit."""
+
+
 def exact(problem: Problem, known: Known, deadline: float, gap: float = 0.0) -> tuple[Answer, tuple[str, ...]]:
     """The best plan and bound that the searches find; plans better by less than the fraction `gap` are not searched for."""
     state = State(problem, known)
@@ -166,9 +199,11 @@ def exact(problem: Problem, known: Known, deadline: float, gap: float = 0.0) -> 
     return state.answer, state.notes
 
 
-def move_cuts(problem: Problem, best: tuple[Assignment, Evaluation], met: Sequence[Assignment]) -> tuple[Assignment, Evaluation]:
-    """The best of a plan and of those met off the grid, with its cuts moved anywhere (see `refine`)."""
-    if not problem.off_grid:
-        return best
-    plans = [best, *((a, e) for a in met if (e := evaluate(problem, a)).feasible)]
-    return refine(problem, *min(plans, key=lambda pair: pair[1].objective))
+def move_cuts(problem: Problem, known: Known, met: Sequence[Assignment], limit_s: float) -> Known:
+    """The best of some plans with its cuts moved anywhere; with `limit_s` 0, one after another only."""
+    state, spent = State(problem, known, Answer((), -inf, off_grid=tuple(met))), worked()
+    for search in MOVING_CUTS:
+        allowed = search.share * limit_s
+        if not state.closed and search.accepts(state) and (search is not WEIGHED or spent <= allowed):
+            state = search.run(state, worked() + allowed, search.gap)
+    return state.known

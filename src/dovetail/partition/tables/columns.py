@@ -200,7 +200,7 @@ def options(problem: Problem, node: Node) -> Options:
         families: dict[tuple[object, ...], list[Node]] = {}
         for n in problem.graph.nodes:
             able = tuple(capable(problem, n, d) for d in problem.devices)
-            key = (shape_of(problem, n), able, problem.fixed.get(n.name))
+            key = (shape_of(problem, n), able, problem.fixed.get(n.name), problem.more.get(n.name))
             families.setdefault(key, []).append(n)
         for members in families.values():
             _offer(problem, members)

@@ -45,7 +45,7 @@ LENT = Cache[tuple[str, str], Quote | None]()
 
 def menu_of(problem: Problem, node: Node) -> ShareMenu:
     """The menu of a node, made once for all alike ones."""
-    key = (sort_of(problem, node), problem.fixed.get(node.name))
+    key = (sort_of(problem, node), problem.fixed.get(node.name), problem.more.get(node.name))
     known = problem.memo.of(MENUS)
     if key not in known:
         known[key] = _new_menu(candidates(problem, node), tuple(shape_priced(problem).tolist()), _even(problem, node))
