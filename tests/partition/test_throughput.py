@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph
 from dovetail.partition.evaluate import evaluate
+from dovetail.partition.exact.arcs import used_by
 from dovetail.partition.interval.changes import TRIED
 from dovetail.partition.interval.solver import _Search
 from dovetail.partition.options import PROOF
@@ -21,6 +23,7 @@ from dovetail.partition.plan import Goal, Mode, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.partition.tables.columns import options
+from dovetail.partition.tolerances import CLOSE
 from dovetail.platform.device import Kind
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual
@@ -84,6 +87,47 @@ def test_a_chain_of_sixteen_is_bounded_closely_and_without_time_still_truly() ->
 def test_limits_that_cannot_be_met_are_named() -> None:
     with pytest.raises(InfeasibleError, match=r"latency: every plan .* needs at least .* ms"):
         plan(chain(2), platform(1), replace(PROOF, goal=Goal.THROUGHPUT, max_latency_s=1e-6), costs=Synthetic(1))
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000), budget=st.floats(8.0, 60.0))
+def test_fronts_of_weighted_times_bound_every_plan_that_fits_and_are_no_weaker_than_prices(seed: int, budget: float) -> None:
+    graph, board, costs = chain(3, 2, 2), platform(seed, KINDS, budget), Synthetic(seed)
+    problem = Problem(graph, board, costs, Goal.THROUGHPUT)
+    truth = Enumeration(problem).best
+    search = _Search(problem, [options(problem, n) for n in problem.graph.nodes], inf)
+    found = search.weigh({}, inf)
+    for ceiling in (truth * 1.5, truth * (1 + 1e-9), truth * 0.99):
+        bound, paths = search._fitting(found, ceiling, inf)
+        assert found.bound <= bound
+        assert bound <= truth * (1 + 1e-12) or bound <= found.bound
+        for path in paths:
+            busy, used = search.ledger.along(search.entries(path))
+            priced = found.prices * (found.prices > 0)
+            assert float(found.weights @ busy) >= bound * (1 - 1e-9)
+            assert float(priced @ used) <= float(priced.sum()) * (1 + 1e-8)
+        if paths:
+            busy, _ = search.ledger.along(search.entries(paths[0]))
+            assert float(found.weights @ busy) == pytest.approx(bound, rel=1e-9) or bound == found.bound
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_plans_put_together_are_as_good_as_every_mixture_of_their_columns(seed: int) -> None:
+    problem = Problem(chain(5, 2, 3), platform(seed, budget=30.0), Synthetic(seed), Goal.THROUGHPUT)
+    search = _Search(problem, [options(problem, n) for n in problem.graph.nodes], inf)
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        search.keep(tuple(int(rng.integers(len(t.options))) for t in search.net.tables))
+    if search.path is None:
+        return
+    other, found = next(iter(search.met.values())), search.weigh({}, inf)
+    mixtures = list(product(*({a, b} for a, b in zip(search.path, other, strict=True))))
+    search.over(found, used_by(search.net, [search.path, other]), found.bound, inf)
+    legal = [p for p in mixtures if (search.ledger.along(search.entries(p))[1] <= 1).all()]
+    best = min(evaluate(problem, search.net.assignment(p)).interval_s for p in legal) if legal else inf
+    assert search.best <= best * (1 + CLOSE)
+    assert search.best == pytest.approx(evaluate(problem, search.net.assignment(search.path)).interval_s, rel=1e-9)
 
 
 @settings(max_examples=12, deadline=None)

@@ -128,26 +128,33 @@ PATIENCE = 10.0
 
 
 def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: Floats, tolerance: float, seconds: float,
-                  slowdown: float = 1.0) -> CheapestWalk:
+                  level: int = 0, slowdown: float = 1.0, least: float = 0.0) -> CheapestWalk:
     """The cheapest way from node 0 to the last node along arcs, with the sum of each column of `used` at most one.
 
-    It may branch as often as is worth so many seconds of work, and is not begun where its relaxation alone takes longer. The
-    clock, by which a second of computing takes `slowdown` seconds, ends it only where it takes many times as long.
+    The sums of the first `level` columns are kept low instead: what counts is the largest of them and of the cost, which is known
+    to be no less than `least`. It may branch as often as is worth so many seconds of work, and is not begun where its relaxation
+    alone takes longer. The clock, by which a second of computing takes `slowdown` seconds, ends it only where it takes many times
+    as long.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    count = len(costs)
+    count, more = len(costs), 1 if level else 0  # the last unknown is the largest of the sums
     branches = int(min(MOST_BRANCHES, (seconds - should_take("walks", 1, count)) / should_take("branches", 1, count)))
     if branches < 1:
         return CheapestWalk(None, None, False)
     index, one = np.arange(count), np.ones(count)
-    flow = csr_array((np.r_[one, -one], (np.r_[source, target], np.r_[index, index])), shape=(nodes, count))
+    flow = csr_array((np.r_[one, -one], (np.r_[source, target], np.r_[index, index])), shape=(nodes, count + more))
     balance = np.zeros(nodes)
     balance[0], balance[-1] = 1.0, -1.0
-    limits = LinearConstraint(used.T, -np.inf, np.ones(used.shape[1]))
-    found = milp(costs, constraints=[LinearConstraint(flow, balance, balance), limits],
-                 integrality=np.ones(count, dtype=np.int64), bounds=Bounds(0.0, 1.0),
+    sums, most = used.T, np.ones(used.shape[1])
+    if level:
+        sums, most = np.concatenate([costs[None], sums]), np.r_[np.zeros(level + 1), most[level:]]
+        sums = np.concatenate([sums, np.r_[-np.ones(level + 1), np.zeros(len(sums) - level - 1)][:, None]], axis=1)
+    found = milp(np.r_[np.zeros(count), 1.0] if level else costs,
+                 constraints=[LinearConstraint(flow, balance, balance), LinearConstraint(sums, -np.inf, most)],
+                 integrality=np.r_[np.ones(count, dtype=np.int64), np.zeros(more, dtype=np.int64)],
+                 bounds=Bounds(np.r_[np.zeros(count), np.full(more, least)], np.r_[one, np.full(more, np.inf)]),
                  options={"mip_rel_gap": tolerance, "node_limit": branches,
                           "time_limit": PATIENCE * max(1.0, seconds) * slowdown})
     made = found.mip_node_count or 0
@@ -155,5 +162,5 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
     spend("branches", made, made * count)
     if found.status == CLOCK_STRUCK:
         hurry()
-    return CheapestWalk(None if found.x is None else np.flatnonzero(found.x > 0.5),
+    return CheapestWalk(None if found.x is None else np.flatnonzero(found.x[:count] > 0.5),
                 None if found.mip_dual_bound is None else float(found.mip_dual_bound), found.status == 0, found.status == 2)

@@ -51,10 +51,12 @@ class _Landing:
 
 
 def solve_steps(net: Network, costs: list[Floats], priced: Priced, cutoff: float, seconds: float,
-                tolerance: float, only: Sequence[Flags] | None = None) -> Found | None:
+                tolerance: float, level: int = 0, only: Sequence[Flags] | None = None, least: float = 0.0) -> Found | None:
     """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out.
 
-    With `only` (see `used_by`) the best over some columns is looked for, and there is no bound.
+    With a `level`, the first so many limits are no limits: the largest part taken of one of them, or of the cut-off by the cost,
+    is made as small as possible; no plan's is below `least`, in seconds. With `only` (see `used_by`) the best over some columns
+    is looked for, and there is no bound.
     """
     left = _steps(net, costs, priced, cutoff, only)
     if left is None:
@@ -66,8 +68,9 @@ def solve_steps(net: Network, costs: list[Floats], priced: Priced, cutoff: float
     out = np.concatenate([s.source + offsets[s.start] for s in steps])
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
     cost, used = np.concatenate([s.cost for s in steps]), np.concatenate([s.used for s in steps])
-    scale = abs(priced.bound)
-    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, slowdown())
+    scale = cutoff if level else abs(priced.bound)
+    found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level, slowdown(),
+                          least / scale if level else 0.0)
     if found.impossible:
         return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
     if found.bound is None:
@@ -76,7 +79,7 @@ def solve_steps(net: Network, costs: list[Floats], priced: Priced, cutoff: float
     if found.arcs is None:
         return Found(None, np.inf, bound, False)
     path = _path(len(net.tables), steps, found.arcs)
-    legal = path is not None and bool((used[found.arcs].sum(axis=0) <= 1 + ROUNDING * len(net.tables)).all())
+    legal = path is not None and bool((used[found.arcs, level:].sum(axis=0) <= 1 + ROUNDING * len(net.tables)).all())
     return Found(path, float(cost[found.arcs].sum()), bound, found.final) if legal else Found(None, np.inf, bound, False)
 
 

@@ -5,6 +5,10 @@ plan, with prices on the limits, bounds the interval from below. The best weight
 relaxation to strike columns, then over the cuts of the graph. Columns whose own engine is slower than a known plan are in no
 better one. What gap is left is closed by labels: the least of one busy time with the others kept below a cut-off that rises
 from the bound until a plan is found, then falls from it until there is none.
+
+Weights on busy times lose little, as many small columns balance them. Prices on an FPGA's area lose more: what fits are a few
+large engines, and prices mix plans that have one of them with plans that have none. So under the best weights area is counted
+instead: fronts (`exact.fronts`) end with the least weighted sum of any plan that fits.
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ from math import inf
 
 import numpy as np
 
-from dovetail.hardware.shares import Floats
+from dovetail.hardware.shares import Flags, Floats
 from dovetail.partition.effort import halfway, worked
+from dovetail.partition.exact.arcs import solve_steps, used_by
 from dovetail.partition.exact.cuts import Limit, Network, Priced, completions, follow, network
 from dovetail.partition.exact.elimination import CORE, thin
-from dovetail.partition.exact.labels import MOST_LABELS, Found, Search
+from dovetail.partition.exact.fronts import fronts_of
+from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS, Found, Search
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.exact.tree import Tree
 from dovetail.partition.interval.changes import Changes
@@ -30,7 +36,7 @@ from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound
 from dovetail.partition.tables.columns import Options, inputs_held
 from dovetail.partition.tables.costs import tabulate_all
-from dovetail.partition.tolerances import CLOSE, ROUNDING, TOLERANCE
+from dovetail.partition.tolerances import CLOSE, ROUNDING, ROUNDOFF, TOLERANCE
 
 WIDENINGS = tuple(1e-4 * 2.0**i for i in range(18))
 """Cut-offs above the bound below which plans are searched for in turn:
@@ -39,6 +45,22 @@ a tight one keeps few labels. Chosen: doubled each time.
 """
 POLISHED = 6
 """Plans met in the search for weights in which single columns change. Chosen, not measured."""
+CEILINGS = (3e-3, 7e-3, 0.012)
+"""How far above the weights' bound fronts end, one after another until a plan is below; beyond, they are too many.
+
+Where the best plan is no farther, they end there. Chosen, not measured.
+"""
+REACHED = 60_000
+"""Labels of one cut beyond which fronts are given up. Chosen, not measured."""
+DEARER = (0.0, 5e-4, 1e-3, 2e-3, 4e-3)
+"""How much more than the least plans may cost that are told as well, as they take less area. Chosen, not measured."""
+TOO_DEAR = 2.0
+"""What a column that no plan below the ceiling has costs instead, as a multiple of the ceiling.
+
+Chosen: anything above one does.
+"""
+NEAR = 5
+"""Columns per node that the best plan is offered beside its own when plans are put together anew. Chosen, not measured."""
 
 
 class _Search:
@@ -58,6 +80,7 @@ class _Search:
         self.met: dict[tuple[float, float], tuple[int, ...]] = {}
         self.cuts: list[Cut] = []
         self.path: tuple[int, ...] | None = None
+        self.fitted, self.fitting, self.too_far = False, -inf, inf
 
     @property
     def plans(self) -> tuple[Assignment, ...]:
@@ -144,7 +167,11 @@ class _Search:
 
     def close(self, found: Weighed, bound: float, deadline: float) -> float:
         """A better bound from labels, by searching for plans below rising cut-offs, then below the best; plans met are kept."""
-        active, widenings = self.active(found), iter(WIDENINGS)
+        bound, active = self.sweep(found, bound, deadline), self.active(found)
+        if self.near(bound):
+            return bound
+        bound = max(bound, self.step(found, active, bound, deadline), self.fit(found, deadline))
+        widenings = iter(WIDENINGS)
         while self.best - bound > TOLERANCE * self.best and not self.near(bound) and worked() < deadline:
             rising = found.bound * (1 + next(widenings, inf))
             if rising <= bound:
@@ -168,18 +195,138 @@ class _Search:
         """Whether the best plan is as near to a bound as was asked for."""
         return self.best - bound <= max(TOLERANCE, self.gap) * self.best
 
+    def sweep(self, found: Weighed, bound: float, deadline: float) -> float:
+        """Where a few labels reach everything below the best plan, they prove it, or find better ones."""
+        active = self.active(found)
+        while self.best - bound > TOLERANCE * self.best and worked() < deadline:
+            cutoff = self._middle(bound)
+            labelled = self._below(found, cutoff, active, deadline, FEW_LABELS)
+            if not labelled.complete:
+                break
+            if labelled.path is None:
+                bound = cutoff
+                continue
+            missed = self._missed(labelled.path, cutoff)
+            active |= missed
+            if not missed and not self.keep(labelled.path):
+                break
+        return bound
+
     def _middle(self, bound: float) -> float:
         """A cut-off half way from a bound to the best plan; near it, just below that plan."""
         return bound + (self.best - bound) / 2 if self.best - bound > CLOSE * bound else self.best * (1 - TOLERANCE / 2)
+
+    def fit(self, found: Weighed, deadline: float) -> float:
+        """A bound on plans that fit; the plan that attains it is kept and polished.
+
+        Below a ceiling so near to the weights' bound labels are few, wherever the best plan is: what is not below it is above.
+        """
+        bound = max(found.bound, self.fitting)
+        near = self.best <= found.bound * (1 + CEILINGS[-1])
+        late = self.fitted or worked() > deadline
+        for far in () if late else CEILINGS[-1:] if near else CEILINGS:
+            ceiling = min(self.best, found.bound * (1 + far))
+            if ceiling <= max(bound, found.bound * (1 + CLOSE)) or ceiling >= self.too_far:
+                break
+            closer, paths = self._fitting(found, ceiling, deadline)
+            if closer <= found.bound:
+                self.too_far = ceiling
+                break
+            bound, self.fitted = max(bound, closer), bool(paths) or ceiling == self.best
+            for path in paths:
+                self.improve(path, deadline)
+            if paths:
+                break
+        self.fitting = bound
+        return bound
+
+    def _fitting(self, found: Weighed, ceiling: float, deadline: float) -> tuple[float, list[tuple[int, ...]]]:
+        """A bound on every plan whose interval is below the ceiling, and plans near it, the one that attains it first.
+
+        They need not be legal. The bound that was found, and no plan, where no area has a price, or where time or labels end.
+        """
+        priced = [(x, p) for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0 and x.budget is not None]
+        price = sum(p for _, p in priced)
+        if not priced or ceiling <= found.bound or not np.isfinite(ceiling):
+            return found.bound, []
+        # What fits keeps every mixture of limits; no plan below the ceiling has a slower engine.
+        amounts = self.net.amounts(Limit("area", None, 1.0, tuple((x, p / price) for x, p in priced)))
+        weighted = self.ledger.costs(found.weights, np.zeros(len(self.net.limits)))
+        base = [np.where(own.engines > ceiling, TOO_DEAR * ceiling, cost)
+                for own, cost in zip(self.ledger.busy, weighted, strict=True)]
+        fronts = fronts_of(self.net, base, amounts, price, ceiling, REACHED, deadline)
+        if fronts is None:
+            return found.bound, []
+        bound = min(fronts.best, ceiling) * (1 - ROUNDOFF * len(self.net.tables))
+        return max(bound, found.bound), [fronts.path_to(i) for i in fronts.thriftier(DEARER)]
+
+    def step(self, found: Weighed, active: frozenset[str], bound: float, deadline: float) -> float:
+        """A bound, and plans, from programs in whole numbers over the few steps that plans near the bound can take."""
+        for widening in CEILINGS:
+            cutoff, seconds = found.bound * (1 + widening), halfway(deadline) - worked()
+            if cutoff >= self.best or seconds <= 0:
+                break
+            if cutoff <= bound:
+                continue
+            stepped = solve_steps(*self._view(found, cutoff, active), cutoff, seconds, CLOSE)
+            if stepped is None:
+                break
+            if stepped.path is not None and self.keep(stepped.path):
+                self.polish(deadline)
+            bound = max(bound, min(stepped.bound, self.best))
+            if stepped.bound < cutoff:
+                break
+        return bound
+
+    def cross(self, found: Weighed, bound: float, deadline: float) -> float:
+        """Put plans together anew: the best over columns that cheap plans met use, then over those nearest to the best plan.
+
+        The latter again as long as that makes it better. A better plan may make a closer bound possible, which is then known.
+        """
+        cheap = sorted(self.met.values(), key=lambda path: self._worth(found, path))
+        if self.path is not None and not self.near(bound) and self.best > bound * (1 + CLOSE):
+            self.over(found, used_by(self.net, [*cheap, self.path]), bound, deadline)
+        before = inf
+        while self.path is not None and self.best < before:
+            bound = max(bound, self.fit(found, deadline))
+            if worked() > deadline or self.near(bound) or self.best <= bound * (1 + CLOSE):
+                return bound
+            before = self.best
+            self.over(found, self._near(found), bound, deadline)
+        return bound
+
+    def _near(self, found: Weighed) -> list[Flags]:
+        """Per node the best plan's column, and some that change what it comes to under weights and prices least."""
+        assert self.path is not None, "only asked for once there is a plan"
+        chosen, entries = used_by(self.net, [self.path]), self.entries(self.path)
+        worth = np.concatenate([found.weights, found.prices])
+        for k, own in enumerate(chosen):
+            own[np.argsort(worth @ self.changes.of(k, entries), kind="stable")[:NEAR]] = True
+        return chosen
+
+    def over(self, found: Weighed, only: list[Flags], bound: float, deadline: float) -> None:
+        """Keep the best plan over some columns, if the program is small enough to find it."""
+        view = self._view(found, self.best, frozenset(self.named(found)))
+        level = len(view[0].limits) - len(self.net.limits)
+        stepped = solve_steps(*view, self.best, deadline - worked(), CLOSE, level, only, bound)
+        if stepped is not None and stepped.path is not None and self.keep(stepped.path):
+            self.improve(stepped.path, deadline)
+            self.exchange(found, bound, deadline)
+
+    def _worth(self, found: Weighed, path: tuple[int, ...]) -> float:
+        """What a plan comes to under weights and prices."""
+        busy, used = self.ledger.along(self.entries(path))
+        return float(found.weights @ busy) + float(found.prices @ used)
 
     def active(self, found: Weighed) -> frozenset[str]:
         """Times and limits that count: those with a weight or a price."""
         times = {n for n, w in zip(self.ledger.names, found.weights.tolist(), strict=True) if w > 0}
         return frozenset(times | {x.name for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0})
 
-    def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float) -> Found:
+    def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float,
+               labels: int = MOST_LABELS) -> Found:
         """A plan with every active time and limit within the cut-off: the least of one time, the others being limits."""
-        return Search(*self._view(found, cutoff, active)).run(cutoff, MOST_LABELS, deadline)
+        return Search(*self._view(found, cutoff, active)).run(cutoff, labels, deadline)
 
     def _view(self, found: Weighed, cutoff: float, active: frozenset[str]) -> tuple[Network, list[Floats], Priced]:
         """The network with the other active times as limits, the time of most weight as its cost, and their prices."""
@@ -220,7 +367,9 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
         ending = halfway(deadline)
         found = first.weigh({}, halfway(ending))
         first.polish(ending)
-        first.exchange(found, found.bound, ending)
+        bound = first.fit(found, ending)
+        first.exchange(found, bound, ending)
+        first.cross(found, max(bound, first.fit(found, ending)), ending)
         ceiling, plans, start = first.best, first.plans, first.named(found)
     left = ranking.strike(choices, ceiling)
     if not all(len(c) for c in left):
@@ -232,10 +381,12 @@ def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceil
     for known in (plans or (begun,))[-1:]:
         search.adopt(known)
     found = search.weigh(start, halfway(halfway(deadline)), first)
+    bound = search.fit(found, deadline)
     if search.path is None:
         search.polish(deadline)
-    search.exchange(found, found.bound, deadline)
-    bound = search.close(found, found.bound, deadline) if search.best > found.bound else found.bound
+    search.exchange(found, bound, deadline)
+    bound = search.cross(found, max(bound, search.fit(found, deadline)), deadline)
+    bound = search.close(found, bound, deadline) if search.best > bound else bound
     held = [search.judged(path) for path in (search.path,) if path is not None]  # one begun with may exceed limits that add up
     check_bound("the search for the shortest interval", bound, min([i for i, used in held if used <= 1 + ROUNDING], default=inf))
     bound = min(bound, search.best, ranking.without(choices, left, kept))
