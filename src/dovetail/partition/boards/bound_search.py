@@ -48,13 +48,13 @@ def search_bounds(net: Network, pool: Pool, weights: tuple[float, float], shares
     priced = price_limits(net, weights, goal, deadline)
     if tell(SearchReport(priced.bound, names)) == -np.inf:
         return True
-    cutoff, grain, late = goal, None, late_s * (1.0 if many else FEW_LATE)
-    if many and (priced.prices > 0).any():
+    cutoff, grain = goal, FINE if many else None
+    if many:
         rough = fronts_below(net, weights, priced, goal, deadline + late_s, names, shares[0], many, ROUGH)
         if rough is not None and rough.path() is not None:
             goal = tell(SearchReport(priced.bound, names, _guides(rough)))
-            cutoff, grain, late = min(goal, rough.best * (1 + ABOVE)), FINE, late_s * GRAINED_LATE
-    fronts = fronts_below(net, weights, priced, cutoff, deadline + late, names, shares[0], many, grain)
+            cutoff = min(goal, rough.best * (1 + ABOVE))
+    fronts = fronts_below(net, weights, priced, cutoff, deadline + LATE * late_s, names, shares[0], many, grain)
     if fronts is None:
         return False
     goal = tell(SearchReport(min(fronts.best, cutoff), names, _guides(fronts)))
@@ -98,10 +98,8 @@ def _guides(fronts: Fronts) -> tuple[tuple[float, Assignment], ...]:
 DEARER = (0.0, *(1e-3 * 2.0 ** k for k in range(9)))
 """How much more than the least of the fronts plans that take less of the pool may cost to be offered: chosen, each twice the
 last, as boards with budgets of their own have less room than the pool of them."""
-FEW_LATE = 0.75
-"""Part of the time by which fronts may end late that those of a few boards have: chosen."""
-GRAINED_LATE = 0.75
-"""The same for fronts that follow a rough search: chosen."""
+LATE = 0.75
+"""Part of the time by which searches may end late that fronts for a bound have: chosen, the rest is for labels."""
 LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin."""
 LITTLE = 2.5e-3
