@@ -10,19 +10,7 @@ import pytest
 
 from dovetail.cost.array import Config, block_cost, frame_ends, reason_refused
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.hardware.arrays.jobs import (
-    ARRAY,
-    DEPTHWISE,
-    EXPANDED,
-    FILTERED,
-    INPUT,
-    KEPT,
-    LOADED,
-    OUTPUT,
-    ArrayProgram,
-    ArrayTransfer,
-    TransferKind,
-)
+from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, ArrayProgram, ArrayTransfer, Bank, TransferKind
 from dovetail.hardware.arrays.layers import layers_of
 from dovetail.hardware.arrays.program import program_of
 from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Reshape, Window
@@ -66,7 +54,7 @@ def test_a_depthwise_layer_follows_its_convolution_block_by_block_through_a_ring
 def test_without_overlap_maps_are_stored_as_wholes_and_layers_wait_for_each_other() -> None:
     made = program(bottleneck(), Config(4, 8, overlap=False))
     assert [job.needs[ARRAY] for job in made.jobs if job.layer == 1] == [3] * 6
-    assert made.depths[EXPANDED] == 216
+    assert made.depths[Bank.EXPANDED] == 216
 
 
 def test_additions_read_another_memory_than_their_convolution() -> None:
@@ -96,7 +84,7 @@ def test_maps_that_are_needed_at_once_do_not_overlap(name: str) -> None:
 
     entry = layers.maps[layers.entry]
     per_pixel = config.words(entry.channels)
-    memory.update({(INPUT, p * per_pixel + w): (layers.entry, p, w) for p in range(entry.pixels) for w in range(per_pixel)})
+    memory.update({(Bank.INPUT, p * per_pixel + w): (layers.entry, p, w) for p in range(entry.pixels) for w in range(per_pixel)})
     for job in made.jobs:
         layer = layers.layers[job.layer]
         for at, pixel, word in words(job.read, job.read_first, job.read_words, layer.reads.pixels):
@@ -117,7 +105,7 @@ def test_stripes_read_what_was_loaded_and_stored_before(name: str) -> None:
     layers, chip, memory = made.layers, dict[tuple[int, int], tuple[str, int, int]](), dict[int, list[tuple[str, int, int]]]()
     entry = layers.maps[layers.entry]
     per_pixel = config.words(entry.channels)
-    chip.update({(INPUT, p * per_pixel + w): (layers.entry, p, w) for p in range(entry.pixels) for w in range(per_pixel)})
+    chip.update({(Bank.INPUT, p * per_pixel + w): (layers.entry, p, w) for p in range(entry.pixels) for w in range(per_pixel)})
     done, loads, bursts = [0, 0], 0, 0
     for transfer in made.transfers:
         if transfer.kind is TransferKind.WEIGHTS:
@@ -172,7 +160,7 @@ def test_memories_are_no_larger_than_their_limit_and_traffic_is_counted() -> Non
     names = [n.name for n in graph.nodes]
     whole, less = (block_cost(graph, names, Config(4, 8, map_bytes=limit), device) for limit in (0, 1000))
     made = program(graph, Config(4, 8, map_bytes=1000))
-    assert max(made.depths[KEPT:OUTPUT] + made.depths[LOADED:]) * 4 <= 1000
+    assert max(made.depths[Bank.KEPT:Bank.OUTPUT] + made.depths[Bank.LOADED:]) * 4 <= 1000
     assert whole.map_bytes == 0 < less.map_bytes == less.offchip_bytes - sum(job.beats for job in made.jobs) * 16
     assert less.buffer_bits < whole.buffer_bits
     assert less.interval_clocks > whole.interval_clocks
@@ -183,9 +171,9 @@ def test_every_bank_has_its_kind_of_maps() -> None:
     made = program(compact(18, (3, 9, 8), 9), Config(4, 8))
     for job in made.jobs:
         layer = made.layers.layers[job.layer]
-        wanted = OUTPUT if layer.target == made.layers.exit else FILTERED if job.engine == DEPTHWISE else None
+        wanted = Bank.OUTPUT if layer.target == made.layers.exit else Bank.FILTERED if job.engine == DEPTHWISE else None
         assert wanted is None or job.write.bank == wanted
-        assert job.write.bank in (KEPT, EXPANDED, FILTERED, OUTPUT)
+        assert job.write.bank in (Bank.KEPT, Bank.EXPANDED, Bank.FILTERED, Bank.OUTPUT)
 
 
 def test_costs_count_what_the_program_does() -> None:
@@ -194,7 +182,7 @@ def test_costs_count_what_the_program_does() -> None:
     made, cost = program(graph, config), block_cost(graph, [n.name for n in graph.nodes], config, device)
     assert cost.offchip_bytes == made.image_beats * 16 == sum(layer.bytes for layer in cost.layers)
     assert cost.interval_clocks == frame_ends(made)[2] - frame_ends(made)[1]
-    assert cost.buffer_bits == sum(made.depths) * 32 - made.depths[INPUT] * 8  # three channels of four
+    assert cost.buffer_bits == sum(made.depths) * 32 - made.depths[Bank.INPUT] * 8  # three channels of four
     assert dict(cost.resources)["dsp"] == 4 * 8 + 4 * 9 + 2 * 4
     assert 0 < cost.utilisation < 1
 

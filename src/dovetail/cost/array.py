@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import ceil
 
 from dovetail.cost.array_area import block_resources, multipliers_of, outline_of
-from dovetail.hardware.arrays.jobs import INPUT, ArrayProgram, Job, TransferKind
+from dovetail.hardware.arrays.jobs import ArrayProgram, Bank, Job, TransferKind
 from dovetail.hardware.arrays.layers import ArrayLayers, Config, layers_of
 from dovetail.hardware.arrays.program import divides, program_of
 from dovetail.hardware.arrays.refusals import reason_refused
@@ -120,7 +120,7 @@ def _program(graph: Graph, nodes: tuple[str, ...], config: Config) -> ArrayProgr
     """The layer program, made once for all arrays that differ only in how products are made and in frames of the input."""
     plain = replace(config, packed=False, soft=0, input_buffers=1)
     found = _plain_program(graph, nodes, plain)
-    depths = tuple(d * config.input_buffers if bank == INPUT else d for bank, d in enumerate(found.depths))
+    depths = tuple(d * config.input_buffers if bank == Bank.INPUT else d for bank, d in enumerate(found.depths))
     return replace(found, config=config, depths=depths)
 
 

@@ -7,17 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.links.cells import (
-    CIRCUIT_BITS,
-    CREDIT_BITS,
-    FLAGS,
-    HEADER_BITS,
-    IDENTITY_BITS,
-    SEQUENCE_BITS,
-    SILENCE_CLOCKS,
-    CellFormat,
-    syndrome_masks,
-)
+from dovetail.fpga.links import cells
+from dovetail.fpga.links.cells import CellFormat
 from dovetail.fpga.links.transmit import Outgoing, parities
 from dovetail.fpga.rtl.expressions import (
     ONE,
@@ -82,17 +73,17 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
     rx_valid, rx_data = m.input("rx_valid"), m.input("rx_data", form.bits)
     m.output("rx_ready", ONE)
     good, bad, body = _judged(m, form, rx_valid, rx_data)
-    at = SEQUENCE_BITS + 2 * CIRCUIT_BITS + CREDIT_BITS
-    data, greeting, heard, alarm = (m.wire(f"is_{flag}", body.bit(at + i)) for i, flag in enumerate(FLAGS))
-    circuit = m.wire("circuit", body.bits(SEQUENCE_BITS, CIRCUIT_BITS))
+    at = cells.SEQUENCE_BITS + 2 * cells.CIRCUIT_BITS + cells.CREDIT_BITS
+    data, greeting, heard, alarm = (m.wire(f"is_{flag}", body.bit(at + i)) for i, flag in enumerate(cells.FLAGS))
+    circuit = m.wire("circuit", body.bits(cells.SEQUENCE_BITS, cells.CIRCUIT_BITS))
     failed, live = signal("failed"), signal("live")
     counts = m.wire("counts", all_of(good, ~greeting, ~failed))
-    expected = m.counter("expected", 1 << SEQUENCE_BITS, counts)
-    in_order = m.wire("in_order", compare("==", expected, body.bits(0, SEQUENCE_BITS)))
+    expected = m.counter("expected", 1 << cells.SEQUENCE_BITS, counts)
+    in_order = m.wire("in_order", compare("==", expected, body.bits(0, cells.SEQUENCE_BITS)))
     accept = m.wire("accept", all_of(counts, in_order))
     m.drive(live, any_of(live, accept), reset=0)
-    foreign = m.wire("foreign", all_of(good, greeting, compare("!=", m.wire("identity", body.bits(HEADER_BITS, IDENTITY_BITS)),
-                                                                identity)))
+    sender = m.wire("identity", body.bits(cells.HEADER_BITS, cells.IDENTITY_BITS))
+    foreign = m.wire("foreign", all_of(good, greeting, compare("!=", sender, identity)))
     if slots is None:
         unknown = all_of(accept, data, compare(">=", circuit, len(circuits)))
     else:
@@ -118,8 +109,8 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
         m.drive(sticky, any_of(sticky, seen), reset=0)
         m.output(flag, sticky)
     m.output("credit_valid", accept)
-    m.output("credit_circuit", body.bits(SEQUENCE_BITS + CIRCUIT_BITS, CIRCUIT_BITS))
-    m.output("credit_count", body.bits(SEQUENCE_BITS + 2 * CIRCUIT_BITS, CREDIT_BITS))
+    m.output("credit_circuit", body.bits(cells.SEQUENCE_BITS + cells.CIRCUIT_BITS, cells.CIRCUIT_BITS))
+    m.output("credit_count", body.bits(cells.SEQUENCE_BITS + 2 * cells.CIRCUIT_BITS, cells.CREDIT_BITS))
     m.output("up", live)
     m.output("fault", failed)
     m.output("fault_cause", signal("cause", 0, (1 << CAUSE_BITS) - 1))
@@ -129,7 +120,7 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
 def _judged(m: Module, form: CellFormat, valid: Signal, data: Signal) -> tuple[Signal, Signal, Signal]:
     """Whether the cell of three clocks ago is whole, whether it is damaged, and its body."""
     came, word = m.register("came", valid, reset=0), m.register("word", data)
-    masks = [(mask | 1 << form.body_bits + i, zero) for i, (mask, zero) in enumerate(syndrome_masks(form))]
+    masks = [(mask | 1 << form.body_bits + i, zero) for i, (mask, zero) in enumerate(cells.syndrome_masks(form))]
     wrong = parities(m, "wrong", word, masks)
     syndrome = m.register("syndrome", pack([(bit, 1) for bit in wrong]))
     checked, body = m.register("checked", came, reset=0), m.register("checked_body", word.bits(0, form.body_bits))
@@ -156,7 +147,7 @@ def _passes(m: Module, n: int, circuits: Sequence[Outgoing], slots: ArrivingSlot
     if len(own) > 1:
         m.output(f"pass{n}_place", choose(at, [const(places.get(s, 0)) for s in range(len(slots.owners))]))
     m.output(f"pass{n}_flag", data)
-    m.output(f"pass{n}_word", body.bits(HEADER_BITS, passage_bits(n, circuits, slots.through)))
+    m.output(f"pass{n}_word", body.bits(cells.HEADER_BITS, passage_bits(n, circuits, slots.through)))
     return m.input(f"pass{n}_overflow")
 
 
@@ -176,18 +167,18 @@ def _buffers(m: Module, form: CellFormat, circuits: Mapping[int, Outgoing], come
         fifo = fifo_module(f"{m.name}_fifo{j}", own.width, own.depth, report=True)
         parts.append(fifo)
         m.instances.append(Instance(fifo.name, f"fifo{j}", (
-            ("in_valid", push), ("in_data", m.wire(f"word{j}", body.bits(HEADER_BITS, own.width))), ("in_ready", room),
+            ("in_valid", push), ("in_data", m.wire(f"word{j}", body.bits(cells.HEADER_BITS, own.width))), ("in_ready", room),
             ("out_valid", valid), ("out_ready", ready), ("out_data", word))))
         m.output(f"ch{j}_valid", valid)
         m.output(f"ch{j}_data", word)
-        m.output(f"freed{j}", m.counter(f"freed_count{j}", 1 << CREDIT_BITS, all_of(valid, ready)))
+        m.output(f"freed{j}", m.counter(f"freed_count{j}", 1 << cells.CREDIT_BITS, all_of(valid, ready)))
         overflows.append(all_of(push, ~room))
     return parts, overflows
 
 
 def _silence(m: Module, live: Signal, valid: Signal) -> Expr:
     """Whether no cell came for too long."""
-    quiet = signal("quiet", 0, SILENCE_CLOCKS)
-    long = m.wire("long_quiet", compare("==", quiet, SILENCE_CLOCKS))
+    quiet = signal("quiet", 0, cells.SILENCE_CLOCKS)
+    long = m.wire("long_quiet", compare("==", quiet, cells.SILENCE_CLOCKS))
     m.drive(quiet, select(any_of(valid, ~live), 0, select(long, quiet, quiet + 1)), reset=0)
     return all_of(live, long)

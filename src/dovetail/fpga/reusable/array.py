@@ -10,7 +10,7 @@ from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.storage import Entries, Table, count_up, kept_entry, read_entries
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_of, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
-from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, INPUT, ArrayProgram, Job
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, ArrayProgram, Bank, Job
 from dovetail.hardware.arrays.layers import ArrayLayer
 
 CODED_PLANES = 4
@@ -63,7 +63,7 @@ def array_table(program: ArrayProgram, numbers: BlockNumbers, banks: Sequence[in
     rows = [_loops(j.part, j, 1 << address_bits) for j in jobs]
     table.update({key: [row[key] for row in rows] for key in rows[0]})
     table["bank"] = [banks.index(j.read.bank) for j in jobs]
-    table["from_input"] = [int(j.read.bank == INPUT) for j in jobs]
+    table["from_input"] = [int(j.read.bank == Bank.INPUT) for j in jobs]
     table["words"] = [j.words for j in jobs]
     table["signed"] = [int(numbers.layers[j.layer].signed) for j in jobs]
     forms = [numbers.layers[j.layer].planes for j in jobs]

@@ -6,39 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.reusable import lanes
 from dovetail.fpga.reusable.array import ArrayIssue, array_front, array_table, delayed, leave_in_words, own_jobs, token
 from dovetail.fpga.reusable.counting import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, WrittenValues, count_words
 from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
 from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
 from dovetail.fpga.reusable.image import layer_fields, lift_options
-from dovetail.fpga.reusable.lanes import (
-    ACTIVATION_BITS,
-    Finisher,
-    Operands,
-    PlacedSums,
-    finisher_module,
-    layer_pins,
-    place_apart,
-    place_together,
-)
+from dovetail.fpga.reusable.lanes import Finisher, Operands, PlacedSums
 from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
 from dovetail.fpga.reusable.storage import Access, Entries, Table, WideMemory, bank, chosen, filled_memory, is_equal, walk
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_of, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.hardware.arrays.jobs import (
-    ARRAY,
-    ARRAY_SLOTS,
-    BANKS,
-    DEPTHWISE,
-    DEPTHWISE_SLOTS,
-    INPUT,
-    OUTPUT,
-    STORED,
-    ArrayProgram,
-    Job,
-    MapPlace,
-)
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, ArrayProgram, Bank, Job, MapPlace
 
 NAMES = ("array", "depthwise")
 
@@ -64,10 +44,10 @@ class Assembly:
         self.address_bits = max(2, (max(program.depths) - 1).bit_length())
         self.jobs = [own_jobs(program, engine) for engine in (ARRAY, DEPTHWISE)]
         self.engines = [e for e in (ARRAY, DEPTHWISE) if self.jobs[e]]
-        self.reads = {b: signal(f"{BANKS[b]}_read", 0, (1 << program.widths[b]) - 1) for b, d in enumerate(program.depths) if d}
+        self.reads = {b: signal(f"{b.name.lower()}_read", 0, (1 << program.widths[b]) - 1) for b in Bank if program.depths[b]}
         self.word_range = (0, (1 << self.config.word_bits) - 1)
-        self.readers: dict[int, list[Access]] = {b: [] for b in self.reads}
-        self.writers: dict[int, list[Access]] = {b: [] for b in self.reads}
+        self.readers: dict[Bank, list[Access]] = {b: [] for b in self.reads}
+        self.writers: dict[Bank, list[Access]] = {b: [] for b in self.reads}
         self.loads = {e: m.net(f"{NAMES[e]}_load") for e in self.engines}
         self.dones = {e: m.net(f"{NAMES[e]}_done") for e in self.engines}
         self.ended = m.net("frame_ended")
@@ -80,8 +60,8 @@ class Assembly:
         frame, result = (layers.maps[t].pixels * config.words(layers.maps[t].channels) for t in (layers.entry, layers.exit))
         released, finished = m.net("input_released"), m.net("output_finished")
         source = load_frames(m, frame, self.numbers.ends[0], config, released)
-        self.writers[INPUT].append(Access(source.writes, source.address, source.word))
-        streaming, leaving, fifo = leave_frames(m, result, self.numbers.ends[1][0], config, finished, self.reads[OUTPUT])
+        self.writers[Bank.INPUT].append(Access(source.writes, source.address, source.word))
+        streaming, leaving, fifo = leave_frames(m, result, self.numbers.ends[1][0], config, finished, self.reads[Bank.OUTPUT])
         self.now, arrived = progress_of(m, self.program, self._counts(), self.ended)
         self._end_frame()
         fill = fill_weights(m, self.program, [self.loads.get(e) for e in (ARRAY, DEPTHWISE)],
@@ -113,10 +93,10 @@ class Assembly:
             self.modules.append(entries[engine].fifo)
             self._write(engine, made)
         m.assigns += [(released, any_of(*self.released)), (finished, any_of(*self.finished))]
-        self.readers[OUTPUT].append(Access(ONE, leaving))
-        for number, read in self.reads.items():
-            bank(m, f"{BANKS[number]}_map", self.program.widths[number], self.program.depths[number], self.readers[number][::-1],
-                 self.writers[number], read)
+        self.readers[Bank.OUTPUT].append(Access(ONE, leaving))
+        for b, read in self.reads.items():
+            bank(m, f"{b.name.lower()}_map", self.program.widths[b], self.program.depths[b], self.readers[b][::-1],
+                 self.writers[b], read)
         return list({module.name: module for module in (m, *self.modules)}.values())
 
     def _counts(self) -> list[Expr]:
@@ -147,8 +127,8 @@ class Assembly:
             return
         for number, when in fill.rows.writes.items():
             self.writers[number].append(Access(when, fill.rows.address, fill.rows.word))
-        address, modules = leave_rows(self.module, self.program, self.now, self.reads[STORED])
-        self.readers[STORED].append(Access(ONE, address))
+        address, modules = leave_rows(self.module, self.program, self.now, self.reads[Bank.STORED])
+        self.readers[Bank.STORED].append(Access(ONE, address))
         self.modules += modules
 
     def _may_start(self, engine: int, entries: Entries, filled: Signal, loaded: Signal, streaming: Signal) -> Expr:
@@ -161,7 +141,7 @@ class Assembly:
         return all_of(filled, ~over, ~self.ended, *needs, any_of(~fields["needs_input"], loaded),
                       any_of(~fields["needs_output"], ~streaming))
 
-    def _word(self, name: str, banks: Sequence[int], index: Expr, stage: int) -> Signal:
+    def _word(self, name: str, banks: Sequence[Bank], index: Expr, stage: int) -> Signal:
         """What was read of the bank that an index of stage 0 names; a clock after the read, which is one after the address."""
         late = delayed(self.pipeline, index, stage - 1, f"{name}_bank_now")
         read = chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks])
@@ -187,7 +167,7 @@ class Assembly:
         for channel in range(config.inputs):
             byte = m.wire(f"array_byte_{channel}", word.bits(channel * 8, 8))
             extended = pack([(byte, 8), (all_of(signed, byte.bit(7)), 1)])
-            fields.append((m.register(f"array_x_{channel}", select(inside, extended, 0), bounds=(0, 511)), ACTIVATION_BITS))
+            fields.append((m.register(f"array_x_{channel}", select(inside, extended, 0), bounds=(0, 511)), lanes.ACTIVATION_BITS))
         beat = fill.weights[ARRAY]
         assert beat is not None
         weights = filled_memory(m, "array_weights", config.inputs * config.outputs * 8, ARRAY_SLOTS * self.program.weight_depth,
@@ -212,7 +192,7 @@ class Assembly:
         address = m.wire("depthwise_weight", pack([*place, (front.slot, front.slot.width)]))
         weights = filled_memory(m, "depthwise_weights", config.inputs * config.taps * 8, DEPTHWISE_SLOTS << low, beat,
                                 delayed(pipeline, address, TAP_STAGE - 2, ""))
-        x = tuple(m.wire(f"depthwise_taps_{c}", pack([(t, ACTIVATION_BITS) for t in own])) for c, own in enumerate(taps))
+        x = tuple(m.wire(f"depthwise_taps_{c}", pack([(t, lanes.ACTIVATION_BITS) for t in own])) for c, own in enumerate(taps))
         return front, Operands("depthwise", config.inputs, config.taps, x, weights, front.starts, front.works, TAP_STAGE,
                                front.largest, compares=config.counts)
 
@@ -221,12 +201,13 @@ class Assembly:
         ranges = {e: numbers.sums for e, numbers in enumerate(self.numbers.engines) if numbers is not None}
         if self.config.monolithic and len(operands) == 2:
             widest = min(r[0] for r in ranges.values()), max(r[1] for r in ranges.values())
-            array, depthwise, modules = place_together(self.module, self.pipeline, operands[ARRAY], operands[DEPTHWISE], widest)
+            array, depthwise, modules = lanes.place_together(self.module, self.pipeline, operands[ARRAY], operands[DEPTHWISE],
+                                                                   widest)
             self.modules += modules
             return {ARRAY: array, DEPTHWISE: depthwise}
         placed = {}
         for engine, own in operands.items():
-            placed[engine], modules = place_apart(self.module, self.pipeline, own, ranges[engine])
+            placed[engine], modules = lanes.place_apart(self.module, self.pipeline, own, ranges[engine])
             self.modules += modules
         return placed
 
@@ -254,7 +235,7 @@ class Assembly:
         m, name, numbers, jobs = self.module, NAMES[engine], self.numbers.engines[engine], self.jobs[engine]
         assert numbers is not None
         adds = self.numbers.add_shift if any(j.residual is not None for j in jobs) else 0
-        finisher = finisher_module(f"{m.name}_{name}_finish", numbers, sums.sum_bits, lift_options(self.numbers), adds,
+        finisher = lanes.finisher_module(f"{m.name}_{name}_finish", numbers, sums.sum_bits, lift_options(self.numbers), adds,
                                    self.config.value_bits)
         self.modules.append(finisher.module)
         other = self._other(sums.valid, finisher) if adds else None
@@ -291,7 +272,7 @@ class Assembly:
         table = walk_table(jobs, [j.write if p is None else p for j, p in zip(jobs, places, strict=True)])
         table["bank"] = [0 if p is None else banks.index(p.bank) for p in places]
         table["reads"] = [int(p is not None) for p in places]
-        table["from_input"] = [int(p is not None and p.bank == INPUT) for p in places]
+        table["from_input"] = [int(p is not None and p.bank == Bank.INPUT) for p in places]
         stage = CONSTANT_STAGE + finisher.enters["other"] - 2
         reading = token(m, "other_reads", valid, stage)
         walked = walk(m, "other", table, reading, self.address_bits, self.parity, self.frame_words)
@@ -309,7 +290,7 @@ class Assembly:
         word = self.pipeline.at(Staged(sums.word, 0), CONSTANT_STAGE)
         assert isinstance(word, Signal)
         values = self.config.value_bits
-        pins = layer_pins(self.pipeline, self.numbers, name, finisher, sums.constants, self.config.inputs * 64, 0)
+        pins = lanes.layer_pins(self.pipeline, self.numbers, name, finisher, sums.constants, self.config.inputs * 64, 0)
         outputs = []
         for k in range(self.config.inputs):
             y = m.net(f"{name}_y_{k}", values)

@@ -16,7 +16,7 @@ from dovetail.fpga.reusable.numbers import BlockNumbers
 from dovetail.fpga.reusable.storage import Entries, Table, count_up, kept_entry, read_entries
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory, Module
-from dovetail.hardware.arrays.jobs import DEPTHWISE, DEPTHWISE_SLOTS, INPUT, ArrayProgram, depthwise_lag
+from dovetail.hardware.arrays.jobs import DEPTHWISE, DEPTHWISE_SLOTS, ArrayProgram, Bank, depthwise_lag
 from dovetail.hardware.arrays.layers import Config
 
 PIXEL_STAGE = 2
@@ -67,7 +67,7 @@ def depthwise_table(program: ArrayProgram, numbers: BlockNumbers, banks: Sequenc
         height, width = layer.reads.height, layer.reads.width
         ahead, aside = high - 1 - top, wide - 1 - left
         rows.append({
-            "bank": banks.index(job.read.bank), "from_input": int(job.read.bank == INPUT), "base": job.read.base,
+            "bank": banks.index(job.read.bank), "from_input": int(job.read.bank == Bank.INPUT), "base": job.read.base,
             "stride": job.read.stride, "pixel_most": layer.reads.pixels - 1, "line_most": width - 1, "lag": depthwise_lag(layer),
             "width_most": width - 1, "right_most": right - 1, "down_most": down - 1,
             "outputs_most": out.width - 1, "rows_most": out.height - 1, "phase_most": job.steps - 1, "whole": int(layer.whole),

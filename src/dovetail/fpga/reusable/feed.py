@@ -6,32 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.reusable.outside import (
-    ADDRESS_BITS,
-    ArrivingWord,
-    Progress,
-    gates,
-    may_move,
-    place_rows,
-    request_transfers,
-    stores_of,
-)
+from dovetail.fpga.reusable import outside
+from dovetail.fpga.reusable.outside import ArrivingWord, Progress
 from dovetail.fpga.reusable.storage import Beat, Table, chosen, count_up, is_equal, read_entries
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.hardware.arrays.jobs import (
-    ARRAY,
-    ARRAY_SLOTS,
-    BURST_BEATS,
-    DEPTHWISE,
-    DEPTHWISE_SLOTS,
-    LOADED,
-    ArrayProgram,
-    Job,
-    TransferKind,
-    constant_beats_per_word,
-    fifo_depth,
-)
+from dovetail.hardware.arrays import jobs
+from dovetail.hardware.arrays.jobs import ArrayProgram, Bank, Job, TransferKind
 from dovetail.hardware.arrays.layers import Config
 
 Pair = tuple[Beat | None, Beat | None]
@@ -49,22 +30,23 @@ def stream_weights(module: Module, program: ArrayProgram, take: Signal) -> tuple
     asks only for what it has room for, so it takes every beat that comes.
     """
     config = program.config
-    width, depth, bursts = config.port_bytes * 8, fifo_depth(config), -(-program.image_beats // BURST_BEATS)
+    width, depth, bursts = config.port_bytes * 8, jobs.fifo_depth(config), -(-program.image_beats // jobs.BURST_BEATS)
     request_ready = module.input("memory_request_ready")
     arrives, data = module.input("memory_valid"), module.input("memory_data", width)
     spare, asks = signal("weights_spare", 0, depth), signal("weights_asks")
     accepted = module.wire("weights_accepted", all_of(asks, request_ready))
-    rest = program.image_beats - (bursts - 1) * BURST_BEATS
+    rest = program.image_beats - (bursts - 1) * jobs.BURST_BEATS
     burst, last = module.rounds("weights_burst", bursts, accepted) if bursts > 1 else (ZERO, ONE)
-    beats = module.wire("weights_beats", select(last, rest, BURST_BEATS), (0, 255))
+    beats = module.wire("weights_beats", select(last, rest, jobs.BURST_BEATS), (0, 255))
     module.drive(spare, spare + take - select(accepted, beats, 0), reset=depth)
     # One request at a time; the next one is considered when the room it takes has been counted.
     settled = module.register("weights_settled", ~any_of(asks, accepted), reset=0)
     module.drive(asks, any_of(all_of(asks, ~request_ready),
-                              all_of(~asks, settled, compare(">=", spare, BURST_BEATS))), reset=0)
-    low = (BURST_BEATS - 1).bit_length()
+                              all_of(~asks, settled, compare(">=", spare, jobs.BURST_BEATS))), reset=0)
+    low = (jobs.BURST_BEATS - 1).bit_length()
     module.output("memory_request_valid", asks)
-    module.output("memory_request_address", module.wire("weights_address", pack([(ZERO, low), (burst, ADDRESS_BITS - low)])))
+    address = pack([(ZERO, low), (burst, outside.ADDRESS_BITS - low)])
+    module.output("memory_request_address", module.wire("weights_address", address))
     module.output("memory_request_beats", beats)
     fifo = fifo_module(f"{module.name}_weights_fifo", width, depth, reserved=True)
     valid, beat = module.net("weights_waiting"), module.net("weights_beat", width)
@@ -91,15 +73,15 @@ def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal |
     """Beats into the memories of the engines, job after job, each as soon as its engine has room; between them rows of maps."""
     take, finished = module.net("fill_takes"), module.net("fill_finished")
     if program.transfers:
-        waiting, beat, *fifos = request_transfers(module, program, take, now)
+        waiting, beat, *fifos = outside.request_transfers(module, program, take, now)
     else:
         waiting, beat, *fifos = stream_weights(module, program, take)
     entries = read_entries(module, "fill", _fill_table(program), finished)
     fields, opened = entries.fields, signal("fill_opened")
     rooms, filled, opens = _slots(module, fields["engine"], loads, dones, finished)
-    is_load = is_equal(fields["engine"], ROWS) if stores_of(program) else ZERO
+    is_load = is_equal(fields["engine"], ROWS) if outside.stores_of(program) else ZERO
     if is_load != ZERO:
-        rooms.append(may_move(module, "fill", fields, now, all_of(opens, is_load)))
+        rooms.append(outside.may_move(module, "fill", fields, now, all_of(opens, is_load)))
     may = chosen(module, "fill_engine", fields["engine"], rooms)
     module.assigns.append((opens, all_of(entries.valid, ~opened, may)))
     module.drive(opened, any_of(opens, all_of(opened, ~finished)), reset=0)
@@ -109,7 +91,7 @@ def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal |
     row_ends: Expr = ZERO
     if is_load != ZERO:
         step = module.wire("load_step", all_of(at_hand, is_load))
-        rows, row_takes, row_ends = place_rows(module, program, fields, opens, step, beat)
+        rows, row_takes, row_ends = outside.place_rows(module, program, fields, opens, step, beat)
         module.assigns.append((arrived, module.register("load_done", row_ends, reset=0)))
     weighs = module.wire("fill_weighs", all_of(at_hand, ~is_load))
     module.assigns.append((take, any_of(weighs, row_takes)))
@@ -120,28 +102,30 @@ def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal |
 
 def _fill_table(program: ArrayProgram) -> Table:
     """What the beats are for, in the order in which they come."""
-    jobs = program.jobs
+    all_jobs = program.jobs
     if not program.transfers:
-        return {"engine": [j.engine for j in jobs], "row_most": [j.steps - 1 for j in jobs],
-                "beat_most": [j.weight_beats // j.steps - 1 for j in jobs], "word_most": [j.words * j.passes - 1 for j in jobs],
-                "constant_most": [_constant_most(program, j) for j in jobs]}
+        return {"engine": [j.engine for j in all_jobs], "row_most": [j.steps - 1 for j in all_jobs],
+                "beat_most": [j.weight_beats // j.steps - 1 for j in all_jobs],
+                "word_most": [j.words * j.passes - 1 for j in all_jobs],
+                "constant_most": [_constant_most(program, j) for j in all_jobs]}
     reads = [t for t in program.transfers if t.kind is not TransferKind.STORE]
-    own = [jobs[t.job] if t.kind is TransferKind.WEIGHTS else None for t in reads]
+    own = [all_jobs[t.job] if t.kind is TransferKind.WEIGHTS else None for t in reads]
     table: Table = {
         "engine": [ROWS if j is None else j.engine for j in own],
         "row_most": [t.rows - 1 if j is None else j.steps - 1 for t, j in zip(reads, own, strict=True)],
         "beat_most": [0 if j is None else j.weight_beats // j.steps - 1 for j in own],
         "word_most": [t.row_words - 1 if j is None else j.words * j.passes - 1 for t, j in zip(reads, own, strict=True)],
-        "constant_most": [_constant_most(program, next(iter(jobs)) if j is None else j) for j in own]}
-    if stores_of(program):
-        table |= {"bank": [t.bank if t.kind is TransferKind.LOAD else LOADED for t in reads], "base": [t.base for t in reads],
-                  **gates([t._replace(stored=0) for t in reads], (TransferKind.LOAD,), (TransferKind.LOAD,))}
+        "constant_most": [_constant_most(program, all_jobs[0] if j is None else j) for j in own]}
+    if outside.stores_of(program):
+        table |= {"bank": [t.bank if t.kind is TransferKind.LOAD else Bank.LOADED for t in reads],
+                  "base": [t.base for t in reads],
+                  **outside.gates([t._replace(stored=0) for t in reads], (TransferKind.LOAD,), (TransferKind.LOAD,))}
     return table
 
 
 def _constant_most(program: ArrayProgram, job: Job) -> int:
     """The last beat of a word of a job's constants."""
-    return constant_beats_per_word(program.config, job.engine) - 1
+    return jobs.constant_beats_per_word(program.config, job.engine) - 1
 
 
 def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Expr], loads: Sequence[Signal | None], beat: Signal,
@@ -160,7 +144,7 @@ def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Ex
     weights: list[Beat | None] = []
     constants: list[Beat | None] = []
     engine = fields["engine"]
-    for number, name in ((ARRAY, "array"), (DEPTHWISE, "depthwise")):
+    for number, name in ((jobs.ARRAY, "array"), (jobs.DEPTHWISE, "depthwise")):
         if loads[number] is None:
             weights.append(None)
             constants.append(None)
@@ -187,7 +171,7 @@ def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: 
     opens = module.net("fill_opens")
     rooms: list[Expr] = []
     filled: list[Signal] = []
-    for number, name, slots in ((ARRAY, "array", ARRAY_SLOTS), (DEPTHWISE, "depthwise", DEPTHWISE_SLOTS)):
+    for number, name, slots in ((jobs.ARRAY, "array", jobs.ARRAY_SLOTS), (jobs.DEPTHWISE, "depthwise", jobs.DEPTHWISE_SLOTS)):
         load, done = loads[number], dones[number]
         if load is None or done is None:
             rooms.append(ZERO)
@@ -204,13 +188,13 @@ def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: 
 
 def _bases(module: Module, name: str, program: ArrayProgram, engine: int, turn: Expr) -> tuple[Signal, Signal]:
     """First words of the slot that is filled, of weights and of constants."""
-    if engine == ARRAY:
+    if engine == jobs.ARRAY:
         slot = signal("fill_array_slot")
         module.drive(slot, ~slot, turn, 0)
         sizes = (program.weight_depth, program.constant_depth)
         found = [module.wire(f"fill_{name}_base_{k}", select(slot, size, 0)) for k, size in enumerate(sizes)]
         return found[0], found[1]
-    place = signal("fill_depthwise_slot", 0, DEPTHWISE_SLOTS - 1)
+    place = signal("fill_depthwise_slot", 0, jobs.DEPTHWISE_SLOTS - 1)
     module.drive(place, place + 1, turn, 0)
     low = phase_bits(program)
     return module.wire("fill_depthwise_base", pack([*([(ZERO, low)] if low else []), (place, place.width)])), place

@@ -23,17 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.fpga.reusable.numbers import NEVER, BlockNumbers, Ints, LayerNumbers, PlaneForm
-from dovetail.hardware.arrays.jobs import (
-    ARRAY,
-    CONSTANT_BYTES,
-    FACTOR_BYTES,
-    ArrayProgram,
-    Job,
-    constant_beats_per_word,
-    factor_bytes,
-    final_words,
-    layer_bytes,
-)
+from dovetail.hardware.arrays import jobs
+from dovetail.hardware.arrays.jobs import ArrayProgram, Job
 from dovetail.hardware.arrays.layers import ArrayLayer
 
 Octets = NDArray[np.uint8]
@@ -92,15 +83,15 @@ def _job_beats(program: ArrayProgram, numbers: BlockNumbers, job: Job) -> Octets
     if own.planes is not None:
         rows, values = _plane_rows(program, layer, own.planes, job), _counted_constants(program, own, own.planes, job)
     else:
-        rows = _array_rows(program, layer, own, job) if job.engine == ARRAY else _depthwise_rows(program, layer, own, job)
+        rows = _array_rows(program, layer, own, job) if job.engine == jobs.ARRAY else _depthwise_rows(program, layer, own, job)
         values = _constants(program, layer, own, job)
     shared = at = 0
     for _, value, bits in layer_fields(numbers, own):
         shared, at = shared | (value & ((1 << bits) - 1)) << at, at + bits
-    tail = np.frombuffer(shared.to_bytes(layer_bytes(config), "little"), dtype=np.uint8)
+    tail = np.frombuffer(shared.to_bytes(jobs.layer_bytes(config), "little"), dtype=np.uint8)
     constants = np.hstack([values, np.broadcast_to(tail, (len(values), len(tail)))])
     beats = [_beats(rows, config.port_bytes), _beats(constants, config.port_bytes)]
-    assert [len(part) for part in beats] == [job.weight_beats, len(values) * constant_beats_per_word(config, job.engine)]
+    assert [len(part) for part in beats] == [job.weight_beats, len(values) * jobs.constant_beats_per_word(config, job.engine)]
     return np.concatenate(beats)
 
 
@@ -108,7 +99,7 @@ def _constants(program: ArrayProgram, layer: ArrayLayer, own: LayerNumbers, job:
     """Bias and multiplier of every filter, word after word."""
     config = program.config
     filters = range(job.first * config.inputs, min((job.first + job.words) * config.inputs, layer.writes.channels))
-    pairs = np.zeros((job.words * config.inputs, CONSTANT_BYTES // 4), dtype=np.uint32)
+    pairs = np.zeros((job.words * config.inputs, jobs.CONSTANT_BYTES // 4), dtype=np.uint32)
     pairs[:len(filters), 0] = own.bias[filters.start:filters.stop].astype(np.int32).view(np.uint32)
     pairs[:len(filters), 1] = np.array(own.multipliers[filters.start:filters.stop], dtype=np.uint32)
     return pairs.astype("<u4").view(np.uint8).reshape(job.words, -1)
@@ -123,8 +114,8 @@ def _counted_constants(program: ArrayProgram, own: LayerNumbers, form: PlaneForm
     factors[:count, :form.factors.shape[1], :form.factors.shape[2]] = form.factors[start:start + count]
     ordered = factors.reshape(job.words, config.inputs, job.turns, config.weight_planes, job.rounds, config.input_planes)
     packed = ordered.transpose(2, 4, 0, 1, 3, 5).reshape(job.passes * job.words, -1).astype("<i4").view(np.uint8)
-    assert packed.shape[1] == config.inputs * config.pairs * FACTOR_BYTES
-    final = np.zeros((lanes, final_words(config)), dtype=np.int64)
+    assert packed.shape[1] == config.inputs * config.pairs * jobs.FACTOR_BYTES
+    final = np.zeros((lanes, jobs.final_words(config)), dtype=np.int64)
     if form.steps is None:
         final[:count, 0] = own.bias[start:start + count]
         final[:count, 1] = np.array(own.multipliers[start:start + count])
@@ -132,8 +123,8 @@ def _counted_constants(program: ArrayProgram, own: LayerNumbers, form: PlaneForm
         final[:] = NEVER
         final[:count, :form.steps.shape[1]] = form.steps[start:start + count]
     numbers = (final & 0xFFFFFFFF).astype("<u4").view(np.uint8).reshape(job.words, -1)
-    found = np.zeros((job.passes * job.words, factor_bytes(config) + numbers.shape[1]), dtype=np.uint8)
-    found[:, :packed.shape[1]], found[:, factor_bytes(config):] = packed, np.tile(numbers, (job.passes, 1))
+    found = np.zeros((job.passes * job.words, jobs.factor_bytes(config) + numbers.shape[1]), dtype=np.uint8)
+    found[:, :packed.shape[1]], found[:, jobs.factor_bytes(config):] = packed, np.tile(numbers, (job.passes, 1))
     return found
 
 

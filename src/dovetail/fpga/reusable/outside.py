@@ -13,7 +13,7 @@ from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.reusable.storage import count_up, is_equal, read_entries
 from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.hardware.arrays.jobs import ADDED, BURST_BEATS, LOADED, ArrayProgram, ArrayTransfer, TransferKind, fifo_depth
+from dovetail.hardware.arrays.jobs import BURST_BEATS, ArrayProgram, ArrayTransfer, Bank, TransferKind, fifo_depth
 from dovetail.hardware.arrays.stripes import beats_per_word, words_per_beat
 
 ADDRESS_BITS = 32
@@ -132,7 +132,7 @@ def _runs(transfers: Sequence[ArrayTransfer]) -> list[ArrayTransfer]:
 class ArrivingWord:
     """A word of a map on its way into a bank of stripes."""
 
-    writes: Mapping[int, Expr]
+    writes: Mapping[Bank, Expr]
     """By bank: whether it is meant for it."""
     address: Signal
     word: Signal
@@ -163,10 +163,10 @@ def place_rows(module: Module, program: ArrayProgram, fields: Mapping[str, Expr]
     row_word_last = count_up(module, "load_word", fields["word_most"], writes)
     row_last = count_up(module, "load_row", fields["row_most"], all_of(writes, row_word_last))
     module.assigns.append((last, row_word_last))
-    depth = max(program.depths[LOADED], program.depths[ADDED])
+    depth = max(program.depths[Bank.LOADED], program.depths[Bank.ADDED])
     at = signal("load_at", 0, (1 << max(2, depth.bit_length())) - 1)
     module.drive(at, select(opens, fields["base"], at + 1), any_of(opens, writes))
-    banks = [b for b in (LOADED, ADDED) if program.depths[b]]
+    banks = [b for b in (Bank.LOADED, Bank.ADDED) if program.depths[b]]
     when = {b: module.register(f"load_writes_{b}", all_of(writes, is_equal(fields["bank"], b)), reset=0) for b in banks}
     return (ArrivingWord(when, module.register("load_address", at), module.register("load_value", word)), takes,
             module.wire("load_ends", all_of(writes, row_word_last, row_last)))

@@ -6,24 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from dovetail.hardware.arrays.jobs import (
-    ADDED,
-    ARRAY,
-    BANKS,
-    DEPTHWISE,
-    LOADED,
-    RING_BLOCKS,
-    STORED,
-    ArrayTransfer,
-    Job,
-    MapPlace,
-    Outside,
-    TransferKind,
-    constant_beats_per_word,
-    depthwise_lag,
-    read_range,
-    row_beats,
-)
+from dovetail.hardware.arrays import jobs
+from dovetail.hardware.arrays.jobs import ArrayTransfer, Bank, Job, MapPlace, Outside, TransferKind
 from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 from dovetail.hardware.arrays.stripes import SLOTS, Stripe, row_words
 
@@ -35,7 +19,7 @@ CHUNK_BEATS = 192
 class Stored:
     """Where tensors lie: bank, first word, words of a pixel; for those in a ring also the words of a block's pixel."""
 
-    bank: int
+    bank: Bank
     base: int
     size: int
     pixel_words: int
@@ -47,7 +31,7 @@ class Stored:
         if not self.ring:
             return MapPlace(self.bank, self.base + skipped * self.pixel_words + word, self.pixel_words)
         block, inside = divmod(word, config.block_words)
-        slot = block % RING_BLOCKS
+        slot = block % jobs.RING_BLOCKS
         return MapPlace(self.bank, self.base + slot * config.block_words * self.pixels + inside, config.block_words)
 
 
@@ -58,7 +42,7 @@ class AccessRecord:
     Jobs of each engine that wrote and read it, loads that brought it, bursts that took it away, and what writing it waits for.
     """
 
-    bank: int
+    bank: Bank
     start: int
     stop: int
     waits: list[int]
@@ -79,24 +63,24 @@ class Jobs:
     layers: ArrayLayers
     stored: Mapping[str, Stored]
     outside: Mapping[str, Outside]
-    slots: Mapping[int, int]
+    slots: Mapping[Bank, int]
     """Words of a stripe's place in the banks that stripes pass through."""
     jobs: list[Job] = field(default_factory=list)
     made: list[ArrayTransfer] = field(default_factory=list)
     """Weights, loads and stores in the order in which they were thought of: each waits only for earlier ones."""
     counts: list[int] = field(default_factory=lambda: [0, 0])
-    records: list[dict[tuple[str, int, int], AccessRecord]] = field(default_factory=lambda: [{} for _ in BANKS])
+    records: list[dict[tuple[str, int, int], AccessRecord]] = field(default_factory=lambda: [{} for _ in Bank])
     """By bank."""
-    read_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
-    write_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in BANKS])
+    read_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in Bank])
+    write_ports: list[list[int]] = field(default_factory=lambda: [[0, 0] for _ in Bank])
     """By bank: jobs of each engine that must be done before the other engine uses that port."""
-    late_reads: list[int] = field(default_factory=lambda: [0] * len(BANKS))
+    late_reads: list[int] = field(default_factory=lambda: [0] * len(Bank))
     """By bank: jobs of the array that must be done before the array reads it as input, since additions read late."""
     filtering: ArrayLayer | None = None
     """The layer whose rows are in the line buffers."""
     stripe: Stripe = field(default_factory=lambda: Stripe((), 0, ()))
     stripes: int = 0
-    passed: dict[int, int] = field(default_factory=lambda: {LOADED: 0, ADDED: 0, STORED: 0})
+    passed: dict[Bank, int] = field(default_factory=lambda: {Bank.LOADED: 0, Bank.ADDED: 0, Bank.STORED: 0})
     """Stripes that passed through a bank."""
     loads: int = 0
     bursts: int = 0
@@ -111,10 +95,10 @@ class Jobs:
         self.stripe, self.stripes = stripe, self.stripes + 1
         first, last = stripe.parts[0], stripe.parts[-1]
         if first.source in self.outside:
-            self._load(first.source, LOADED, stripe.read_row, first.reads.height)
+            self._load(first.source, Bank.LOADED, stripe.read_row, first.reads.height)
         if last.residual is not None and last.residual in self.outside:
-            self._load(last.residual, ADDED, stripe.write_row, last.writes.height)
-        self.passed[STORED] += last.target in self.outside
+            self._load(last.residual, Bank.ADDED, stripe.write_row, last.writes.height)
+        self.passed[Bank.STORED] += last.target in self.outside
         self._compute(group)
         if last.target in self.outside:
             self._store(last)
@@ -136,7 +120,7 @@ class Jobs:
                 for plane in range(start, min(start + per, config.words(last.writes.channels))):
                     self._depthwise(group[1], last, plane)
 
-    def _load(self, tensor: str, bank: int, row: int, rows: int) -> None:
+    def _load(self, tensor: str, bank: Bank, row: int, rows: int) -> None:
         """Bring rows of a map in, in pieces between which weights may pass."""
         shape, where = self.layers.maps[tensor], self.outside[tensor]
         self.passed[bank] += 1
@@ -155,11 +139,11 @@ class Jobs:
     def _store(self, last: ArrayLayer) -> None:
         """Take a stripe's output away."""
         where, row = self.outside[last.target], self.stripe.write_row
-        record = self._record(last.target, 0, STORED)
+        record = self._record(last.target, 0, Bank.STORED)
         words = row_words(self.config, last.writes)
         for at, count in _pieces(last.writes.height, where.row_beats):
             made = ArrayTransfer(TransferKind.STORE, where.address + (row + at) * where.row_beats, count * where.row_beats,
-                                 bank=STORED, base=record.start + at * words, rows=count, row_words=words,
+                                 bank=Bank.STORED, base=record.start + at * words, rows=count, row_words=words,
                                  needs=(record.written[0], record.written[1]), stripe=self.stripes, share=at / last.writes.height)
             self.made.append(made)
             self.bursts += made.bursts
@@ -169,11 +153,11 @@ class Jobs:
     def _array(self, number: int, layer: ArrayLayer, first: int) -> None:
         config = self.config
         words = min(config.block_words, config.words(layer.writes.channels) - first)
-        start, count = read_range(layer, config, first, words)
+        start, count = jobs.read_range(layer, config, first, words)
         each, turns, rounds = count * prod(layer.window.kernel), layer.turns(config), layer.rounds(config)
         clocks = layer.writes.pixels * turns * rounds * max(each, words)
-        self._append(number, layer, ARRAY, first, words, start, count, each * turns, clocks, 0,
-                     each * turns * row_beats(config, words), turns, rounds)
+        self._append(number, layer, jobs.ARRAY, first, words, start, count, each * turns, clocks, 0,
+                     each * turns * jobs.row_beats(config, words), turns, rounds)
 
     def _depthwise(self, number: int, layer: ArrayLayer, plane: int) -> None:
         config = self.config
@@ -182,20 +166,20 @@ class Jobs:
             phases = config.phases(layer.window)
             last = ((layer.writes.height - 1) * layer.window.stride[0] * layer.reads.width
                     + (layer.writes.width - 1) * layer.window.stride[1])
-            tail = depthwise_lag(layer) + last + 1 - layer.reads.pixels
+            tail = jobs.depthwise_lag(layer) + last + 1 - layer.reads.pixels
         clocks = layer.reads.pixels + (phases - 1) * layer.writes.pixels
         beats = -(-config.inputs * config.taps // config.port_bytes)
-        self._append(number, layer, DEPTHWISE, plane, 1, plane, 1, phases, clocks, tail, phases * beats)
+        self._append(number, layer, jobs.DEPTHWISE, plane, 1, plane, 1, phases, clocks, tail, phases * beats)
 
     def _append(self, number: int, layer: ArrayLayer, engine: int, first: int, words: int, read_first: int, read_words: int,
                 steps: int, clocks: int, tail: int, weight_beats: int, turns: int = 1, rounds: int = 1) -> None:
         entry = self.layers.entry
-        residual = None if layer.residual is None else self._place(layer.residual, ADDED, first, self.stripe.write_row)
+        residual = None if layer.residual is None else self._place(layer.residual, Bank.ADDED, first, self.stripe.write_row)
         row = self.stripe.write_rows[0 if layer is self.stripe.parts[0] else -1]
-        read = self._place(layer.source, LOADED, read_first, self.stripe.read_row)
-        write = self._place(layer.target, STORED, first, row)
+        read = self._place(layer.source, Bank.LOADED, read_first, self.stripe.read_row)
+        write = self._place(layer.target, Bank.STORED, first, row)
         needs, loads, free = self._needs(layer, engine, first, read_first)
-        beats = words * turns * rounds * constant_beats_per_word(self.config, engine)
+        beats = words * turns * rounds * jobs.constant_beats_per_word(self.config, engine)
         at = self.weights.get((number, first))
         if at is None:
             at = self.weights[number, first] = self.image_beats
@@ -205,35 +189,35 @@ class Jobs:
                              weight_beats, beats, read, write, residual, needs, entry in (layer.source, layer.residual),
                              layer.target == self.layers.exit, False, False, loads, free, turns, rounds))
 
-    def _place(self, tensor: str, bank: int, word: int, row: int) -> MapPlace:
+    def _place(self, tensor: str, bank: Bank, word: int, row: int) -> MapPlace:
         """Where a word of the pixels from a row on lies: in a bank of stripes if the map is outside."""
         shape = self.layers.maps[tensor]
         if tensor in self.outside:
             return MapPlace(bank, self._slot(bank) + word, self.config.words(shape.channels))
         return self.stored[tensor].place(self.config, word, row * shape.width)
 
-    def _slot(self, bank: int) -> int:
+    def _slot(self, bank: Bank) -> int:
         """The first word of the stripe that passes through a bank now."""
         return self.passed[bank] % SLOTS * self.slots[bank]
 
     def _needs(self, layer: ArrayLayer, engine: int, first: int, read_first: int) -> tuple[tuple[int, int], int, int]:
         """How many jobs of each engine must be done before this one starts, loads and bursts likewise; later ones wait for it."""
         other = 1 - engine
-        source, target = self._record(layer.source, read_first, LOADED), self._record(layer.target, first, STORED)
+        source, target = self._record(layer.source, read_first, Bank.LOADED), self._record(layer.target, first, Bank.STORED)
         ports = [self.read_ports[source.bank], self.write_ports[target.bank]]
         needs = [max(target.waits[0], source.written[0]), max(target.waits[1], source.written[1])]
         late, loads = None, source.loads
         if layer.residual is not None:
-            late = self._record(layer.residual, first, ADDED)
+            late = self._record(layer.residual, first, Bank.ADDED)
             ports.append(self.read_ports[late.bank])
             needs = [max(needs[0], late.written[0]), max(needs[1], late.written[1])]
             loads = max(loads, late.loads)
         for port in ports:
             needs[other] = max(needs[other], port[other])
-        if engine == ARRAY:
-            needs[ARRAY] = max(needs[ARRAY], self.late_reads[source.bank])
-        elif (layer is not self.filtering and layer != self.filtering) or depthwise_lag(layer) >= layer.reads.pixels:
-            needs[DEPTHWISE], self.filtering = self.counts[DEPTHWISE], layer  # rows of another length, or outputs too late
+        if engine == jobs.ARRAY:
+            needs[engine] = max(needs[engine], self.late_reads[source.bank])
+        elif (layer is not self.filtering and layer != self.filtering) or jobs.depthwise_lag(layer) >= layer.reads.pixels:
+            needs[engine], self.filtering = self.counts[engine], layer  # rows of another length, or outputs too late
         if self.config.monolithic:
             needs[other] = self.counts[other]
         self.counts[engine] = done = self.counts[engine] + 1
@@ -244,17 +228,17 @@ class Jobs:
             port[engine] = done
         return (needs[0], needs[1]), loads, target.free
 
-    def _record(self, tensor: str, word: int, bank: int) -> AccessRecord:
+    def _record(self, tensor: str, word: int, bank: Bank) -> AccessRecord:
         """The record of a map, a stripe or a ring's block; a new one takes the place of all that lay there before."""
         where = self.stored.get(tensor)
         if where is None:
-            key, start = (tensor, self.stripes, bank), self._slot(bank)
+            key, start = (tensor, self.stripes, int(bank)), self._slot(bank)
             size = self.slots[bank]
         else:
             block = word // self.config.block_words if where.ring else 0
             key, bank = (tensor, block, self.stripes if where.ring else -1), where.bank
             size = where.pixels * (self.config.block_words if where.ring else where.pixel_words)
-            start = where.base + (block % RING_BLOCKS * size if where.ring else 0)
+            start = where.base + (block % jobs.RING_BLOCKS * size if where.ring else 0)
         records = self.records[bank]
         known = records.get(key)
         if known is not None:

@@ -19,8 +19,6 @@ from typing import NamedTuple
 from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 
 ARRAY, DEPTHWISE = 0, 1
-INPUT, KEPT, EXPANDED, FILTERED, OUTPUT, LOADED, ADDED, STORED = range(8)
-BANKS = ("input", "kept", "expanded", "filtered", "output", "loaded", "added", "stored")
 CONSTANT_BYTES = 8
 """Bytes of a filter's bias and multiplier, four each."""
 FACTOR_BYTES = 4
@@ -37,10 +35,23 @@ DEPTHWISE_SLOTS = 8
 """Words of channels whose depthwise weights are kept."""
 
 
+class Bank(IntEnum):
+    """The memories of maps, in the order of `ArrayProgram.depths`."""
+
+    INPUT = 0
+    KEPT = 1
+    EXPANDED = 2
+    FILTERED = 3
+    OUTPUT = 4
+    LOADED = 5
+    ADDED = 6
+    STORED = 7
+
+
 class MapPlace(NamedTuple):
     """Words of a map in a bank: word `base` belongs to the first pixel, `stride` words further is the next one's."""
 
-    bank: int
+    bank: Bank
     base: int
     stride: int
 
@@ -212,7 +223,7 @@ class ArrayProgram:
 def bank_widths(layers: ArrayLayers, config: Config) -> tuple[int, ...]:
     """Bits of a word of every bank; an image of few channels is stored without the zeros that fill its words up."""
     word, entry = config.word_bits, layers.maps[layers.entry].channels * config.value_bits
-    return tuple(min(word, entry) if bank == INPUT else word for bank in range(len(BANKS)))
+    return tuple(min(word, entry) if bank == Bank.INPUT else word for bank in Bank)
 
 
 def depthwise_lag(layer: ArrayLayer) -> int:

@@ -15,23 +15,10 @@ from dataclasses import dataclass
 from math import ceil, log2, prod
 
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.hardware.arrays.refusals import (
-    ACTIVATION_BITS,
-    COUNTED_BITS,
-    bits_of,
-    factor_bits,
-    follows,
-    fusable,
-    reason_refused,
-    weight_bits,
-)
+from dovetail.hardware.arrays import refusals
+from dovetail.hardware.arrays.refusals import ACTIVATION_BITS, COUNTED_BITS
 from dovetail.hardware.scans import stream_shape, window_of
-from dovetail.ir import (
-    Add,
-    Graph,
-    Node,
-    Window,
-)
+from dovetail.ir import Add, Graph, Node, Window
 from dovetail.ir.operators.lq import steps_of
 from dovetail.words import counted, plural
 
@@ -207,7 +194,7 @@ class ArrayLayer:
         if self.whole:
             return True
         channelwise = self.groups == self.reads.channels == self.writes.channels and self.add is None
-        return channelwise and max(self.window.kernel) <= config.kernel and follows(self.window, self.reads.width)
+        return channelwise and max(self.window.kernel) <= config.kernel and refusals.follows(self.window, self.reads.width)
 
     def owned(self, config: Config) -> bool:
         """Whether words hold channels that are not its filters' own, which signs would count: a plane of ones leaves them out."""
@@ -252,7 +239,7 @@ def layers_of(graph: Graph, nodes: Sequence[str], counts: bool = False) -> Array
     """The layers of these nodes; raises UnsupportedError where they are no block or a node is refused."""
     chosen = [n for n in graph.nodes if n.name in set(nodes)]
     for node in chosen:
-        if (reason := reason_refused(graph, node, counts)) is not None:
+        if (reason := refusals.reason_refused(graph, node, counts)) is not None:
             raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, {reason}; leave it out of the block")
     alias: dict[str, str] = {}
     for node in chosen:
@@ -292,7 +279,7 @@ def _fused_adds(graph: Graph, chosen: Sequence[Node]) -> dict[str, Node]:
     found: dict[str, Node] = {}
     for node in chosen:
         if isinstance(node.op, Add):
-            able = [t for t in node.inputs if t in position and fusable(graph, t)]
+            able = [t for t in node.inputs if t in position and refusals.fusable(graph, t)]
             if not able:
                 raise UnsupportedError(f"node {node.name}: cannot run on reusable engines, the convolution it adds to is "
                                        "outside the block; move the block's border")
@@ -312,13 +299,13 @@ def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) ->
     if whole:
         window = Window((height, width))
     residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
-    input_bits = op.input_bits or bits_of(graph, node.inputs[0])
+    input_bits = op.input_bits or refusals.bits_of(graph, node.inputs[0])
     values = [*node.inputs, node.output, *([] if add is None else (*add.inputs, add.output))]
     return ArrayLayer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
                       node.output if add is None else add.output, residual, reads, writes, window,
-                      op.layer.groups if op.layer else channels, not op.layer, op.largest, whole, weight_bits(graph, node),
-                      input_bits, op.weight_bits > 0, max(bits_of(graph, t) for t in values), steps_of(op.code_bits),
-                      factor_bits(graph, node))
+                      op.layer.groups if op.layer else channels, not op.layer, op.largest, whole,
+                      refusals.weight_bits(graph, node), input_bits, op.weight_bits > 0,
+                      max(refusals.bits_of(graph, t) for t in values), steps_of(op.code_bits), refusals.factor_bits(graph, node))
 
 
 def _in_order(layers: Sequence[ArrayLayer], entry: str) -> tuple[ArrayLayer, ...]:

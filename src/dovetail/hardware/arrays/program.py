@@ -7,27 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dovetail.errors import UnsupportedError
+from dovetail.hardware.arrays import jobs
 from dovetail.hardware.arrays.hazards import Jobs, Stored
-from dovetail.hardware.arrays.jobs import (
-    ADDED,
-    ARRAY_SLOTS,
-    BANKS,
-    BURST_BEATS,
-    DEPTHWISE_SLOTS,
-    EXPANDED,
-    FILTERED,
-    INPUT,
-    KEPT,
-    LOADED,
-    OUTPUT,
-    RING_BLOCKS,
-    STORED,
-    ArrayProgram,
-    ArrayTransfer,
-    Outside,
-    TransferKind,
-    bank_widths,
-)
+from dovetail.hardware.arrays.jobs import ArrayProgram, ArrayTransfer, Bank, Outside, TransferKind
 from dovetail.hardware.arrays.layers import ArrayLayers, Config
 from dovetail.hardware.arrays.stripes import SLOTS, Stripe, outside_maps, row_words, stripes_of
 
@@ -51,7 +33,7 @@ def program_of(layers: ArrayLayers, config: Config) -> ArrayProgram:
     program = ArrayProgram(config, layers, tuple(maker.finished()), tuple(depths))
     if all(len(stripes) == 1 for stripes in rounds):
         return program
-    first = -(-maker.image_beats // BURST_BEATS) * BURST_BEATS
+    first = -(-maker.image_beats // jobs.BURST_BEATS) * jobs.BURST_BEATS
     found = {tensor: replace(where, address=where.address + first) for tensor, where in outside.items()}
     made = [t if t.kind is TransferKind.WEIGHTS else t._replace(address=t.address + first) for t in maker.made]
     return replace(program, transfers=_in_order(program, made), outside=found)
@@ -69,7 +51,7 @@ def bank_sizes(layers: ArrayLayers, config: Config) -> list[tuple[int, int]]:
     """Words and width of every memory of maps; raises UnsupportedError as `program_of` does."""
     _check_values(layers, config)
     _, depths, _ = _allocate(layers, config, *_rounds(layers, config))
-    return list(zip(depths, bank_widths(layers, config), strict=True))
+    return list(zip(depths, jobs.bank_widths(layers, config), strict=True))
 
 
 def divides(layers: ArrayLayers, config: Config) -> bool:
@@ -85,13 +67,13 @@ def _rounds(layers: ArrayLayers, config: Config) -> tuple[list[tuple[int, ...]],
 
 
 def _slots(layers: ArrayLayers, config: Config, rounds: Sequence[Sequence[Stripe]],
-           outside: Mapping[str, Outside]) -> dict[int, int]:
+           outside: Mapping[str, Outside]) -> dict[Bank, int]:
     """Words of the largest stripe that passes through each bank of stripes."""
-    found = {LOADED: 0, ADDED: 0, STORED: 0}
+    found = {Bank.LOADED: 0, Bank.ADDED: 0, Bank.STORED: 0}
     for stripe in (s for stripes in rounds for s in stripes):
         first, last = stripe.parts[0], stripe.parts[-1]
-        sizes = ((LOADED, first.source, first.reads.height), (ADDED, last.residual, last.writes.height),
-                 (STORED, last.target, last.writes.height))
+        sizes = ((Bank.LOADED, first.source, first.reads.height), (Bank.ADDED, last.residual, last.writes.height),
+                 (Bank.STORED, last.target, last.writes.height))
         for bank, tensor, rows in sizes:
             if tensor is not None and tensor in outside:
                 found[bank] = max(found[bank], rows * row_words(config, layers.maps[tensor]))
@@ -118,7 +100,7 @@ def _overlaps(layers: ArrayLayers, number: int, config: Config) -> bool:
 
 
 def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], outside: Mapping[str, Outside],
-              rounds: Sequence[Sequence[Stripe]]) -> tuple[dict[str, Stored], list[int], dict[int, int]]:
+              rounds: Sequence[Sequence[Stripe]]) -> tuple[dict[str, Stored], list[int], dict[Bank, int]]:
     """Where maps lie, the words of every bank, and those of a stripe in the banks that stripes pass through."""
     banks = _banks(layers, config, outside)
     ring = {s[0].parts[0].target: max(x.parts[0].writes.pixels for x in s) for s in rounds if len(s[0].parts) == 2}
@@ -130,13 +112,13 @@ def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, .
             if tensor is not None:
                 dies[tensor] = max(dies.get(tensor, -1), when[number])
     stored: dict[str, Stored] = {}
-    depths = [0] * len(BANKS)
+    depths = [0] * len(Bank)
     for tensor in (layers.entry, *(x.target for x in layers.layers if x.target not in outside)):
         shape, bank = layers.maps[tensor], banks[tensor]
         words = config.words(shape.channels)
         size = shape.pixels * words
         if tensor in ring:
-            size = ring[tensor] * config.block_words * min(RING_BLOCKS, -(-words // config.block_words))
+            size = ring[tensor] * config.block_words * min(jobs.RING_BLOCKS, -(-words // config.block_words))
         alive = [(s.base, s.base + s.size) for t, s in stored.items() if s.bank == bank and dies.get(t, born[t]) >= born[tensor]]
         base = 0
         for start, stop in sorted(alive):
@@ -145,14 +127,14 @@ def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, .
             base = max(base, stop)
         stored[tensor] = Stored(bank, base, size, words, ring.get(tensor, shape.pixels), tensor in ring)
         depths[bank] = max(depths[bank], base + size)
-    depths[INPUT] *= config.input_buffers
+    depths[Bank.INPUT] *= config.input_buffers
     slots = _slots(layers, config, rounds, outside)
     for bank, size in slots.items():
         depths[bank] = SLOTS * size
     return stored, depths, slots
 
 
-def _banks(layers: ArrayLayers, config: Config, outside: Mapping[str, Outside]) -> dict[str, int]:
+def _banks(layers: ArrayLayers, config: Config, outside: Mapping[str, Outside]) -> dict[str, Bank]:
     """A bank per tensor: what an addition reads must not lie where its convolution reads."""
     apart: dict[str, set[str]] = {}
     for layer in layers.layers:
@@ -163,15 +145,16 @@ def _banks(layers: ArrayLayers, config: Config, outside: Mapping[str, Outside]) 
             if not {layer.residual, layer.source} & set(outside):
                 apart.setdefault(layer.residual, set()).add(layer.source)
                 apart.setdefault(layer.source, set()).add(layer.residual)
-    banks = {layers.entry: INPUT, layers.exit: OUTPUT}
+    banks = {layers.entry: Bank.INPUT, layers.exit: Bank.OUTPUT}
     for layer in layers.layers:
         tensor = layer.target
         if tensor in banks or tensor in outside:
             continue
         readers = [x for x in layers.layers if tensor in (x.source, x.residual)]
-        first = FILTERED if layer.filtered(config) else EXPANDED if all(x.filtered(config) for x in readers) else KEPT
+        inner = Bank.EXPANDED if all(x.filtered(config) for x in readers) else Bank.KEPT
+        first = Bank.FILTERED if layer.filtered(config) else inner
         taken = {banks[t] for t in apart.get(tensor, ()) if t in banks}
-        free = [b for b in (first, KEPT, EXPANDED, FILTERED) if b not in taken]
+        free = [b for b in (first, Bank.KEPT, Bank.EXPANDED, Bank.FILTERED) if b not in taken]
         if not free:
             raise UnsupportedError(f"tensor {tensor}: additions keep it out of all three memories of reusable engines; "
                                    "end the block before it")
@@ -227,7 +210,7 @@ def _ideal(program: ArrayProgram, made: Sequence[ArrayTransfer]) -> tuple[list[f
     """When every transfer could happen and every stripe begins if the memory took no time."""
     free, times = [0.0, 0.0], _Times()
     ready, opened = list[float](), dict[int, float]()
-    slots = (ARRAY_SLOTS, DEPTHWISE_SLOTS)
+    slots = (jobs.ARRAY_SLOTS, jobs.DEPTHWISE_SLOTS)
     for transfer in made:
         if transfer.kind is not TransferKind.WEIGHTS:
             ready.append(times.after(transfer.needs, 0, transfer.stored))

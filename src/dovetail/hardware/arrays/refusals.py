@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from dovetail.ir import (
-    Add,
-    AvgPool,
-    Clip,
-    Conv,
-    Gemm,
-    GlobalAvgPool,
-    Graph,
-    MaxPool,
-    Node,
-    Window,
-)
+from dovetail.ir import Add, AvgPool, Clip, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Window
 from dovetail.numerics.requantize import requantizer
 
 ACTIVATION_BITS = 8

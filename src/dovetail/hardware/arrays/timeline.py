@@ -8,17 +8,8 @@ from collections.abc import Sequence
 from math import ceil, log2
 from typing import Any, NamedTuple
 
-from dovetail.hardware.arrays.jobs import (
-    ARRAY,
-    ARRAY_SLOTS,
-    BURST_BEATS,
-    DEPTHWISE,
-    DEPTHWISE_SLOTS,
-    ArrayProgram,
-    ArrayTransfer,
-    TransferKind,
-    fifo_depth,
-)
+from dovetail.hardware.arrays import jobs
+from dovetail.hardware.arrays.jobs import ArrayProgram, ArrayTransfer, TransferKind
 from dovetail.hardware.arrays.layers import ArrayLayer, Config
 from dovetail.hardware.arrays.popcount import count_levels, counted_sums
 
@@ -80,11 +71,11 @@ class Play:
         config = program.config
         self.program, stages = program, stages_of(program)
         self.rows = [(job.engine, job.needs, job.weight_beats + job.constant_beats, job.clocks,
-                      job.tail + stages[job.engine] + (job.words if job.engine == ARRAY else 0), job.needs_input,
+                      job.tail + stages[job.engine] + (job.words if job.engine == jobs.ARRAY else 0), job.needs_input,
                       job.needs_output, job.releases_input, job.finishes) for job in program.jobs]
         self.beats_per_clock = config.bandwidth_bytes / config.port_bytes
-        self.fifo = fifo_depth(config)
-        self.slots = (ARRAY_SLOTS, DEPTHWISE_SLOTS)
+        self.fifo = jobs.fifo_depth(config)
+        self.slots = (jobs.ARRAY_SLOTS, jobs.DEPTHWISE_SLOTS)
         self.free = [0, 0]
         self.done: list[list[int]] = [[], []]
         self.filled_at, self.ahead = float(FIRST_BEAT_CLOCKS + config.latency_clocks), 0.0
@@ -105,13 +96,13 @@ class Play:
     def _play(self) -> None:
         """All jobs of a frame."""
         done = self.done
-        array_base, depthwise_base = len(done[ARRAY]), len(done[DEPTHWISE])
+        array_base, depthwise_base = len(done[jobs.ARRAY]), len(done[jobs.DEPTHWISE])
         for number, (engine, (array, depthwise), beats, *_) in enumerate(self.rows):
             waits = self.begins
             if array:
-                waits = max(waits, done[ARRAY][array_base + array - 1])
+                waits = max(waits, done[jobs.ARRAY][array_base + array - 1])
             if depthwise:
-                waits = max(waits, done[DEPTHWISE][depthwise_base + depthwise - 1])
+                waits = max(waits, done[jobs.DEPTHWISE][depthwise_base + depthwise - 1])
             self._issue(number, waits, self._fill(beats, done[engine], self.slots[engine]))
 
     def _issue(self, job: int, waits: int, filled: int) -> None:
@@ -235,7 +226,7 @@ class Striped(Play):
 def _step(program: ArrayProgram, rows: Sequence[tuple[Any, ...]], transfer: ArrayTransfer) -> _Step:
     if transfer.kind is TransferKind.WEIGHTS:
         job, beats = program.jobs[transfer.job], rows[transfer.job][2]
-        return _Step(TransferKind.WEIGHTS, transfer.job, beats, beats, -(-beats // BURST_BEATS), *job.needs, job.stores,
+        return _Step(TransferKind.WEIGHTS, transfer.job, beats, beats, -(-beats // jobs.BURST_BEATS), *job.needs, job.stores,
                      job.loads)
     takes = transfer.words if transfer.kind is TransferKind.STORE else max(transfer.beats, transfer.words)
     return _Step(transfer.kind, 0, transfer.beats, takes, transfer.bursts, *transfer.needs, transfer.stored, 0)
