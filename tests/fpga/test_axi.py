@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from dovetail.errors import ToolError, UnsupportedError, UsageError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi import registers
-from dovetail.fpga.axi.checksum import update_masks
-from dovetail.fpga.axi.pattern import pattern_frame, random_bits
+from dovetail.fpga.axi.pattern import pattern_frame, random_bits, update_masks
 from dovetail.fpga.axi.shell import Shell, build_shell, load_shell, shell_name
 from dovetail.fpga.design import Design, StreamPort, is_verilog
 from dovetail.fpga.packing import packet_bytes

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.axi import registers as map_of
-from dovetail.fpga.axi.checksum import ONES
 from dovetail.fpga.axi.memory import PAGE_BITS, REPORTS
+from dovetail.fpga.axi.pattern import ONES
 from dovetail.fpga.axi.ports import FIFO_WORDS
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.packing import packet_words

@@ -1,42 +1,73 @@
-"""The self-test's frame: pseudo-random pixels that hardware and host make from the same recipe, so that none is stored.
+"""The self-test's frame, made by hardware and host from the same recipe, so that none is stored; and the CRC-32 of its results.
 
-A 32-bit xorshift generator (Marsaglia 2003: shifts 13, 17, 5) steps once per beat: a pixel, or a word of one. Channel c of a beat
-takes its value from the state rotated right by 7c: as many low bits as all stay in the stream's range, counted from the lowest
-value it can have.
+Both are linear in the bits of a 32-bit state: each bit of the next state is a parity. The CRC is that of zlib and Ethernet
+(polynomial 0x04C11DB7, reflected). Pixels are pseudo-random: a xorshift generator (Marsaglia 2003: shifts 13, 17, 5) steps once
+per beat: a pixel, or a word of one. Channel c of a beat takes its value from the state rotated right by 7c: as many low bits as
+all stay in the stream's range, counted from the lowest value it can have.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.fpga.axi.checksum import parities
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.rtl.expressions import Bits, all_of, const, pack, parity, signal
+from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, all_of, const, odd_of, pack, parity, signal
 from dovetail.fpga.rtl.modules import Module
 
-WORD = 0xFFFF_FFFF
+ONES = 0xFFFF_FFFF
 ROTATION = 7
+
+
+def advance(state: int, octets: bytes) -> int:
+    """The bare shift register after these bytes: without the inversions at both ends, so that it is linear."""
+    return zlib.crc32(octets, state ^ ONES) ^ ONES
+
+
+def _masks(columns: Sequence[int]) -> tuple[int, ...]:
+    """For each bit of the next state: which bits it is the parity of, given the state that each of them alone leads to."""
+    return tuple(sum(((column >> row) & 1) << index for index, column in enumerate(columns)) for row in range(32))
+
+
+@cache
+def update_masks(bus_bits: int) -> tuple[int, ...]:
+    """For each bit of the next state: which bits of {word, state} it is the parity of; the state is in the low 32."""
+    columns = [advance(1 << i, bytes(bus_bits // 8)) for i in range(32)]
+    columns += [advance(0, (1 << i).to_bytes(bus_bits // 8, "little")) for i in range(bus_bits)]
+    return _masks(columns)
+
+
+def updated(module: Module, state: Signal, word: Signal) -> Expr:
+    """The state after one more word, whose lowest byte came first."""
+    masks = update_masks(word.width)
+    # Two parities instead of one over both, because a simulator is fast up to 64 bits.
+    return parities(module, "crc", [odd_of(parity(state, mask & ONES), parity(word, mask >> 32)) for mask in masks])
+
+
+def parities(module: Module, name: str, values: Sequence[Expr]) -> Expr:
+    """Bits as a word, the first the lowest, one line of text each."""
+    return pack([(module.wire(f"{name}_bit{index}", value), 1) for index, value in enumerate(values)])
 
 
 def seed(number: int) -> int:
     """The generator's first state for input `number`: different for each, never zero."""
-    return (0x9E37_79B9 * (number + 1)) & WORD
+    return (0x9E37_79B9 * (number + 1)) & ONES
 
 
 def step(state: int) -> int:
-    state ^= (state << 13) & WORD
+    state ^= (state << 13) & ONES
     state ^= state >> 17
-    return state ^ (state << 5) & WORD
+    return state ^ (state << 5) & ONES
 
 
 @cache
 def step_masks() -> tuple[int, ...]:
     """For each bit of the next state: which bits of the state it is the parity of."""
-    columns = [step(1 << i) for i in range(32)]
-    return tuple(sum(((column >> row) & 1) << index for index, column in enumerate(columns)) for row in range(32))
+    return _masks([step(1 << i) for i in range(32)])
 
 
 def random_bits(lo: int, hi: int) -> int:
@@ -68,7 +99,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     """One frame of the pattern after each reset, while `run` is set."""
     m = Module(name, (f"Test pattern of {port.beats} beats, {port.fields} x {port.bits} bits.",))
     run, out_ready = m.input("run"), m.input("out_ready")
-    state, ended = signal("state", 0, WORD), signal("ended")
+    state, ended = signal("state", 0, ONES), signal("ended")
     valid = m.wire("valid", all_of(run, ~ended))
     taken = m.wire("taken", all_of(valid, out_ready))
     last = m.rounds("pixel", port.beats, taken)[1] if port.beats > 1 else const(1)

@@ -6,9 +6,8 @@ coming in, an output closes a packet that is going out with one word marked by `
 
 from __future__ import annotations
 
-from dovetail.fpga.axi.checksum import ONES, updated
 from dovetail.fpga.axi.gearbox import frame_in_module, frame_out_module
-from dovetail.fpga.axi.pattern import pattern_module
+from dovetail.fpga.axi.pattern import ONES, pattern_module, updated
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.packing import packet_words, pixel_bytes
