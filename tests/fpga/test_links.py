@@ -15,8 +15,7 @@ from dovetail.errors import PlatformError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.links.bench import Faults, simulate_system
-from dovetail.fpga.links.carriage import carried
-from dovetail.fpga.links.cells import HEADER_BITS, CellFormat, syndrome_masks
+from dovetail.fpga.links.cells import HEADER_BITS, CellFormat, carried, syndrome_masks
 from dovetail.fpga.links.joint import Area, overlap
 from dovetail.fpga.links.layout import cell_of, entry_of
 from dovetail.fpga.links.stored import load_system, write_system

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.links.carriage import Carriage, carried
-from dovetail.fpga.links.cells import MOST_CIRCUITS, OVERHEAD_BITS, CellFormat
+from dovetail.fpga.links.cells import MOST_CIRCUITS, OVERHEAD_BITS, Carriage, CellFormat, carried
 from dovetail.fpga.links.joint import Area, is_flattened
 from dovetail.fpga.links.slots import Circuit
 from dovetail.fpga.links.wiring import InputReading, Key, form_of

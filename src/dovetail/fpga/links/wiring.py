@@ -8,8 +8,7 @@ from dovetail.fpga.assemble import StreamWires
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.regroup import regroup_engine
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
-from dovetail.fpga.links.carriage import Carriage, gather_module, scatter_module
-from dovetail.fpga.links.cells import CellFormat
+from dovetail.fpga.links.cells import Carriage, CellFormat, gather_module, scatter_module
 from dovetail.fpga.links.joint import Area
 from dovetail.fpga.rtl.expressions import ONE, Signal
 from dovetail.fpga.rtl.modules import Instance, Module
