@@ -14,15 +14,7 @@ from math import ceil, log2, prod
 import numpy as np
 
 from dovetail.cost.dhm import SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, distributed, ram_blocks
-from dovetail.hardware.arrays.jobs import (
-    ARRAY,
-    ARRAY_SLOTS,
-    DEPTHWISE,
-    DEPTHWISE_SLOTS,
-    ArrayProgram,
-    TransferKind,
-    fifo_depth,
-)
+from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, ArrayProgram, TransferKind, fifo_depth
 from dovetail.hardware.arrays.layers import ArrayLayer, Config
 from dovetail.hardware.arrays.popcount import CountedSums, counted_content, counted_sums
 from dovetail.hardware.rounding import tree_bits

@@ -14,24 +14,13 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.measured import hardware_rows
 from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.processor import free_costs
-from dovetail.hardware.engines import (
-    ACCUMULATOR_BITS,
-    FIELDS,
-    PARTIAL_SUM_BITS,
-    EngineSizes,
-    engines_of,
-)
+from dovetail.hardware.engines import ACCUMULATOR_BITS, FIELDS, PARTIAL_SUM_BITS, EngineSizes, engines_of
 from dovetail.hardware.lq_engines import SOURCE
 from dovetail.hardware.scans import ROUNDING_STAGES, stream_shape
 from dovetail.hardware.shares import Flags, Floats, Ints, Question, shares_in
 from dovetail.hardware.streaming import CREDIT_CYCLES, CREDIT_RESERVE, FIFO_LATENCY_CYCLES
 from dovetail.hardware.work import joined, map_shape
-from dovetail.ir import (
-    Axis,
-    Gemm,
-    Graph,
-    Node,
-)
+from dovetail.ir import Axis, Gemm, Graph, Node
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.fitted import DhmModel, dhm_model
 

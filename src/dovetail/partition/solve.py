@@ -16,14 +16,7 @@ from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.effort import counted, worked
 from dovetail.partition.evaluate import Evaluation, evaluate
-from dovetail.partition.exact.by_device import (
-    Known,
-    best_of,
-    choices_of,
-    judge,
-    over_every_way,
-    points_of,
-)
+from dovetail.partition.exact.by_device import Known, best_of, choices_of, judge, over_every_way, points_of
 from dovetail.partition.exact.elimination import Ranking, rank
 from dovetail.partition.exact.refine import SHOWN, refined_note
 from dovetail.partition.exact.solver import Answer

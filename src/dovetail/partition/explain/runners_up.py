@@ -13,15 +13,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.partition.evaluate import Evaluation, reevaluate_all
-from dovetail.partition.exact.cuts import (
-    Network,
-    completions,
-    follow,
-    network,
-    price_limits,
-    priced_costs,
-    totals,
-)
+from dovetail.partition.exact.cuts import Network, completions, follow, network, price_limits, priced_costs, totals
 from dovetail.partition.exact.elimination import Ranking, thin
 from dovetail.partition.exact.separate_bound import least_costs
 from dovetail.partition.interval.tables import busy_table, shared_names

@@ -24,14 +24,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.partition.geometric.convex import LogProgram
-from dovetail.partition.geometric.posynomials import (
-    Divisible,
-    GeometricProgram,
-    Posynomial,
-    divisible,
-    of_share,
-    smallest_share,
-)
+from dovetail.partition.geometric.posynomials import Divisible, GeometricProgram, Posynomial, divisible, of_share, smallest_share
 from dovetail.partition.geometric.rounding import complete, fit_budgets, split_of
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
