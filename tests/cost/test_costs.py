@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost import costs_of, reduce_costs, transfer_costs, why_not
+from dovetail.cost import costs_of, reductions, transfer_rates, transferred, why_not
 from dovetail.cost.dhm import LINE_BLOCK_BITS, ram_blocks, resources_of
 from dovetail.cost.estimate import ShareCosts
 from dovetail.hardware.engines import EngineSizes, engine_of
@@ -307,22 +307,22 @@ def test_pooling_is_far_smaller_than_a_convolution(op: MaxPool | AvgPool | Globa
 
 def test_adding_more_partial_sums_costs_more(device: Device) -> None:
     graph = layer(8, 8, 3, 14)
-    two, three = (reduce_costs(graph, graph.nodes[0], parts, device) for parts in (2, 3))
+    two, three = (reductions([graph.shape(graph.nodes[0].output)], parts, device)[0] for parts in (2, 3))
     assert three.energy_j[0] > two.energy_j[0] > 0
 
 
 def test_moving_nothing_costs_nothing_and_hops_add_up(tx2: Platform) -> None:
     sizes = np.array([0.0, 1.0, 1e6])
-    seconds, joules = transfer_costs(tx2, "gpu", "fpga", sizes)
+    seconds, joules = transferred(sizes, *transfer_rates(tx2, "gpu", "fpga"))
     memory, pcie = tx2.route("gpu", "fpga")
     assert seconds[0] == joules[0] == 0.0
     assert seconds[2] == pytest.approx(memory.latency_s + pcie.latency_s + 1e6 / pcie.bandwidth_bytes_per_s)
     assert joules[2] == pytest.approx(1e6 * pcie.energy_j_per_byte)
-    assert transfer_costs(tx2, "cpu", "cpu", sizes)[0].tolist() == [0.0, 0.0, 0.0]
+    assert transferred(sizes, *transfer_rates(tx2, "cpu", "cpu"))[0].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_shared_memory_costs_its_latency_whatever_the_size(tx2: Platform) -> None:
-    seconds, joules = transfer_costs(tx2, "cpu", "gpu", np.array([1.0, 1e9]))
+    seconds, joules = transferred(np.array([1.0, 1e9]), *transfer_rates(tx2, "cpu", "gpu"))
     assert seconds.tolist() == [tx2.links[0].latency_s] * 2
     assert joules.tolist() == [0.0, 0.0]
 

@@ -48,7 +48,7 @@ def test_shares_are_priced_as_asked_together_and_partial_sums_have_no_kernel() -
             assert np.isfinite(one.alone_s).all() == (axis is not Axis.INPUT_CHANNELS)
             assert one.extrapolated.all()
     layer = next(n for n in graph.nodes if isinstance(n.op, Conv))
-    assert cost.reduce_costs(graph, layer, 2, GPU) is None
+    assert cost.reductions([graph.shape(layer.output)], 2, GPU) == [None]
 
 
 def test_a_gpu_without_the_key_or_with_other_models_keeps_its_own_model() -> None:

@@ -38,7 +38,7 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     """Costs of shares [start, stop) along an axis; None where the device or the axis cannot.
 
     `axis` None is the whole node: starts = [0], stops = [1]. Float graphs are costed as the int8 they will become.
-    A share of `Axis.INPUT_CHANNELS` yields int32 partial sums; `reduce_costs` adds them.
+    A share of `Axis.INPUT_CHANNELS` yields int32 partial sums; `reductions` adds them.
     """
     extent = 1 if axis is None else node.op.extent(axis, graph.input_shapes(node))
     if extent < 1 or why_not(graph, node, device) is not None:
@@ -83,14 +83,8 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
     return found
 
 
-def reduce_costs(graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
-    """Cost of adding `parts` int32 partial sums of a node and rounding once; one entry. None where no kernel adds them."""
-    assert node.op.product, f"{node.name} is never divided by input channels"
-    return reductions([graph.shape(node.output)], parts, device)[0]
-
-
 def reductions(shapes: Sequence[tuple[int, ...]], parts: int, device: Device) -> list[ShareCosts | None]:
-    """`reduce_costs` of outputs of several shapes."""
+    """Costs of adding `parts` int32 partial sums of outputs of each shape and rounding once; None where no kernel adds them."""
     if runs_kernels(device):
         return [None] * len(shapes)
     if device.kind is Kind.FPGA:
@@ -99,16 +93,8 @@ def reductions(shapes: Sequence[tuple[int, ...]], parts: int, device: Device) ->
     return [reduction_costs(prod(shape), parts, device) for shape in shapes]
 
 
-def transfer_costs(platform: Platform, source: str, target: str, sizes_bytes: Floats) -> tuple[Floats, Floats]:
-    """Seconds and joules to move each size from one device to another, hop after hop; nothing for nothing.
-
-    Shared memory costs its latency only: the elements are where they must be.
-    """
-    return transferred(np.asarray(sizes_bytes, dtype=np.float64), *transfer_rates(platform, source, target))
-
-
 def transferred(sizes: Floats, latency_s: float, s_per_byte: float, j_per_byte: float) -> tuple[Floats, Floats]:
-    """Seconds and joules of transfers over a route with the given rates."""
+    """Seconds and joules of transfers over a route with the given rates; nothing for nothing."""
     return transfer_seconds(sizes, latency_s, s_per_byte), sizes * j_per_byte if j_per_byte else np.zeros(sizes.shape)
 
 
@@ -122,7 +108,7 @@ def transfer_seconds(sizes: Floats, latency_s: float, s_per_byte: float, busy: F
 
 
 def transfer_rates(platform: Platform, source: str, target: str) -> tuple[float, float, float]:
-    """Latency, seconds and joules per byte of a route."""
+    """Latency, seconds and joules per byte of a route, hop after hop; shared memory costs its latency only."""
     route = platform.route(source, target)
     copies = [link for link in route if not link.shared_memory]
     return (sum(link.latency_s for link in route), sum(1 / link.bandwidth_bytes_per_s for link in copies),

@@ -23,15 +23,11 @@ def dhm_why_not(graph: Graph, node: Node, device: Device) -> str | None:
     if batch is not None:
         return (f"{device.name}: {node.name} has a tensor of {'x'.join(map(str, batch))}, which is a batch of {batch[0]}; "
                 "hardware takes one frame at a time")
-    reason = _operator_reason(graph, node)
-    return None if reason is None else f"{device.name}: {node.name} {reason}"
-
-
-def _operator_reason(graph: Graph, node: Node) -> str | None:
     if not (node.op.still or node.op.layer or has_engine(node.op)):
-        return f"is a {node.op.kind}, which has no engine"
-    reason = REASONS.get(type(node.op))
-    return None if reason is None else reason(graph, node, node.op)
+        return f"{device.name}: {node.name} is a {node.op.kind}, which has no engine"
+    look = REASONS.get(type(node.op))
+    reason = None if look is None else look(graph, node, node.op)
+    return None if reason is None else f"{device.name}: {node.name} {reason}"
 
 
 def _reshape_reason(graph: Graph, node: Node, op: Reshape) -> str | None:
@@ -60,7 +56,7 @@ def _table_reason(graph: Graph, node: Node, op: Function | Lookup) -> str | None
 def _concat_reason(graph: Graph, node: Node, op: Concat) -> str | None:
     if op.axis != 1:
         return f"concatenates along axis {op.axis}; streams join channels (axis 1) only"
-    return _unequal_reason(graph, node) or _flat_reason(graph, node, "joins")
+    return _reduce_reason(graph, node, op)
 
 
 def _broadcast_reason(graph: Graph, node: Node, op: Broadcast) -> str | None:
@@ -72,12 +68,8 @@ def _broadcast_reason(graph: Graph, node: Node, op: Broadcast) -> str | None:
     return _unequal_reason(graph, node)
 
 
-def _reduce_reason(graph: Graph, node: Node, op: Reduce) -> str | None:
+def _reduce_reason(graph: Graph, node: Node, op: Concat | Reduce) -> str | None:
     return _unequal_reason(graph, node) or _flat_reason(graph, node, "joins")
-
-
-def _select_reason(graph: Graph, node: Node, op: Select) -> str | None:
-    return _flat_reason(graph, node, "chooses from")
 
 
 def _unequal_reason(graph: Graph, node: Node) -> str | None:
@@ -94,6 +86,7 @@ def _flat_reason(graph: Graph, node: Node, verb: str) -> str | None:
 
 REASONS: dict[type[Op], Callable[[Graph, Node, Any], str | None]] = {
     Add: _broadcast_reason, AvgPool: _average_reason, Concat: _concat_reason, Function: _table_reason, Lookup: _table_reason,
-    MaxPool: _maximum_reason, Mul: _broadcast_reason, Reduce: _reduce_reason, Reshape: _reshape_reason, Select: _select_reason,
+    MaxPool: _maximum_reason, Mul: _broadcast_reason, Reduce: _reduce_reason, Reshape: _reshape_reason, 
+    Select: lambda graph, node, _: _flat_reason(graph, node, "chooses from"),
 }
 """What the engines of some operators cannot do; others do everything, and an operator without an engine does nothing."""

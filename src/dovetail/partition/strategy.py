@@ -70,18 +70,6 @@ def _interval_asked(state: State) -> bool:
     return state.problem.goal is Goal.THROUGHPUT
 
 
-def _in_sequence(state: State) -> bool:
-    return _interval_asked(state) and state.problem.mode is Mode.SEQUENTIAL
-
-
-def _none_in_time(state: State) -> bool:
-    return not _interval_asked(state) and state.problem.max_interval_s is not None and not state.known
-
-
-def _none_known(state: State) -> bool:
-    return _interval_asked(state) and not state.known
-
-
 def _equal_boards(state: State) -> bool:
     return pooled_problem(replace(state.problem, goal=Goal.LATENCY) if _interval_asked(state) else state.problem) is not None
 
@@ -110,10 +98,6 @@ def _pool(state: State, deadline: float, gap: float) -> State:
     return state.adding(found.answer, notes, found.close)
 
 
-def _by_device(state: State, deadline: float, gap: float) -> State:
-    return state.adding(*by_device(state.problem, state.judged(), deadline, gap))
-
-
 def _interval(state: State, deadline: float, gap: float) -> State:
     problem, first = state.problem, state.answer.assignments
     judged = [(e.interval_s, i) for i, a in enumerate(first) if (e := evaluate(problem, a)).feasible]
@@ -139,17 +123,19 @@ def eased(problem: Problem) -> Problem:
 
 
 PROVING: tuple[SearchEntry, ...] = (
-    SearchEntry("frames one after another", _in_sequence, _as_latency,
+    SearchEntry("frames one after another", lambda s: _interval_asked(s) and s.problem.mode is Mode.SEQUENTIAL, _as_latency,
            "what is proven of latency: where frames do not overlap, it is their interval"),
-    SearchEntry("any plan within the limits", _none_known, _fast,
+    SearchEntry("any plan within the limits", lambda s: _interval_asked(s) and not s.known, _fast,
            "that there is none, if there is none; else nothing, the search for the interval begins with it"),
     SearchEntry("fast plans of equal boards", lambda s: _interval_asked(s) and bool(s.known) and _equal_boards(s), _fast,
            "nothing: which nodes share a board is best known of fast plans", share=0.5, gap=1e-3),
-    SearchEntry("plans that keep the pace", _none_in_time, _in_time,
+    SearchEntry("plans that keep the pace",
+           lambda s: not _interval_asked(s) and s.problem.max_interval_s is not None and not s.known, _in_time,
            "nothing: the best plans without the limit on the interval, changed until they keep it"),
     SearchEntry("equal boards as a pool", lambda s: not _interval_asked(s) and _equal_boards(s), _pool,
            "a bound over all plans that use few neighbouring boards at once (see `boards.relaxation`)"),
-    SearchEntry("every device by itself", lambda s: not _interval_asked(s), _by_device,
+    SearchEntry("every device by itself", lambda s: not _interval_asked(s),
+           lambda s, deadline, gap: s.adding(*by_device(s.problem, s.judged(), deadline, gap)),
            "a bound over all plans of candidate splits, and with enough time the best of them"),
     SearchEntry("shortest interval", _interval_asked, _interval,
            "a bound on the interval over all plans of candidate splits"),

@@ -16,11 +16,6 @@ Row = tuple[str, str, str, str]
 Item = TypeVar("Item", Device, Link)
 
 
-def is_assumed(source: str) -> bool:
-    """Whether a source admits that nobody has published or measured the number."""
-    return source.startswith(ASSUMED)
-
-
 def describe(platform: Platform) -> str:
     """The whole platform as an aligned table; assumed numbers carry a `*`."""
     lines = [f"{platform.name}: {platform.description}", f"host: {platform.host}", ""]
@@ -85,7 +80,7 @@ def _link_rows(link: Link) -> Iterator[Row]:
 
 
 def _row(key: str, value: float, source: str) -> Row:
-    return (key, _shown(value), "*" if is_assumed(source) else " ", source)
+    return (key, _shown(value), "*" if source.startswith(ASSUMED) else " ", source)
 
 
 def _shown(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -31,9 +31,6 @@ class Transfer:
         if form is Form.POSYNOMIAL:
             return self.line_start_s + size_bytes * self.line_s_per_byte
         return np.maximum(self.floor_s, self.start_s + size_bytes * self.s_per_byte)
-
-
-TRANSFER_KEYS = ("line_start_s", "line_s_per_byte", "floor_s", "start_s", "s_per_byte")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +68,14 @@ def parse_link_model(table: TomlTable) -> LinkModel:
     forms = tuple(form.value for form in Form)
     table.check_keys(("version", "name", "device", "source", "rows", "sizes_bytes", "direction", *forms))
     table.check_version()
-    sizes = np.array(table.values["sizes_bytes"], dtype=np.float64)
+    sizes, keys = np.array(table.values["sizes_bytes"], dtype=np.float64), [f.name for f in fields(Transfer)]
     found: dict[str, Transfer] = {}
     left_out: dict[Form, dict[str, Floats]] = {form: {} for form in Form}
     for entry in table.tables("direction"):
-        entry.check_keys(("name", *TRANSFER_KEYS, *(f"left_out_{form}_s" for form in Form)))
+        entry.check_keys(("name", *keys, *(f"left_out_{form}_s" for form in Form)))
         for form in Form:
             left_out[form][entry.text("name")] = np.array(entry.values[f"left_out_{form}_s"], dtype=np.float64)
-        found[entry.text("name")] = Transfer(*(entry.plain_number(k, Limits(0.0, 1.0, "s")) for k in TRANSFER_KEYS))
+        found[entry.text("name")] = Transfer(*(entry.plain_number(k, Limits(0.0, 1.0, "s")) for k in keys))
     return LinkModel(table.text("name"), table.text("device"), table.text("source"),
                      int(table.plain_number("rows", Limits(1, 1e9, "rows"))), (float(sizes[0]), float(sizes[-1])), found,
                      {form: read_errors(table.table(form.value)) for form in Form}, sizes, left_out)

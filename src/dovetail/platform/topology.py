@@ -37,7 +37,7 @@ def joined_as(platform: Platform, choice: str) -> Platform:
     return with_switch(found) if switch else found
 
 
-def with_switch(platform: Platform, switch: Switch = MOST_SLOTS) -> Platform:
+def with_switch(platform: Platform) -> Platform:
     """The platform whose FPGAs pass circuits on by time slots.
 
     Raises:
@@ -48,7 +48,7 @@ def with_switch(platform: Platform, switch: Switch = MOST_SLOTS) -> Platform:
     if not between:
         raise PlatformError(f"platform {platform.name}: no link between two FPGAs, so there is nothing to switch; "
                             "give a board of several, such as fic:4")
-    return replace(platform.with_switch(switch), description=f"{platform.description}; circuit switches with time slots")
+    return replace(platform.with_switch(MOST_SLOTS), description=f"{platform.description}; circuit switches with time slots")
 
 
 def pairs_of(count: int, topology: Topology) -> list[tuple[int, int]]:

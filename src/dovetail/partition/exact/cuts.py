@@ -249,12 +249,11 @@ def onward(step: Step, after: tuple[str, ...], at: Mapping[str, Ints | int]) -> 
     return tuple(leaves[t] if t in leaves else at[t] for t in after)
 
 
-def follow(net: Network, costs: list[Floats], to_go: list[Floats], start: int = 0,
-           state: Mapping[str, int] | None = None) -> tuple[int, ...]:
-    """The columns of a plan that attains `to_go`, from the start or from a state of some cut; ties go to the first column."""
-    at, path = dict(state or {}), list[int]()
-    while start + len(path) < len(net.tables):
-        chosen, column = cheapest_step(net, costs, to_go, start + len(path), at)
+def follow(net: Network, costs: list[Floats], to_go: list[Floats]) -> tuple[int, ...]:
+    """The columns of a plan that attains `to_go`; ties go to the first column."""
+    at, path = dict[str, int](), list[int]()
+    while len(path) < len(net.tables):
+        chosen, column = cheapest_step(net, costs, to_go, len(path), at)
         for t, places in chosen.own.leaves.items():
             at[t] = int(places[column])
         path += [chosen.first_column + column, *[COVERED] * (chosen.stop - chosen.start - 1)]

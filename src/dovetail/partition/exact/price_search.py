@@ -35,7 +35,7 @@ class Reply:
 
 
 def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float, deadline: float,
-                   start: Floats | None = None, rounds: int = ROUNDS, settled: float = SETTLED) -> tuple[Floats, float]:
+                   start: Floats | None = None, settled: float = SETTLED) -> tuple[Floats, float]:
     """Prices with the largest bound, by cutting planes (Kelley 1960): each plan met bounds the dual from above.
 
     With a `start`, a single price is first sought near it. The search ends where `settled` is all there is left to gain.
@@ -45,7 +45,7 @@ def maximise_bound(answer: Callable[[Floats], Reply], count: int, ceiling: float
     reach = NEAR if cap > 0 else np.inf
     cuts: list[tuple[float, Floats]] = []
     corners: dict[tuple[int, ...], Corner] = {}
-    for number in range(rounds):
+    for number in range(ROUNDS):
         reply = answer(prices)
         if reply.bound > best:
             best, best_prices = reply.bound, prices

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -254,11 +255,7 @@ def gp_paper(problem: Problem, deadline: float, schedule: TighteningSchedule = T
     return (assignment,) if assignment is not None else (), (note,)
 
 
-def gp_paper_one_by_one(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
-    """The same with the weights of one layer growing after another's."""
-    return gp_paper(problem, deadline, TighteningSchedule.ONE_BY_ONE)
-
-
-def gp_paper_constant_power(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
-    """The same with energy as busy power times latency (after Eq. 15)."""
-    return gp_paper(problem, deadline, constant_power=True)
+gp_paper_one_by_one = partial(gp_paper, schedule=TighteningSchedule.ONE_BY_ONE)
+"""The same with the weights of one layer growing after another's."""
+gp_paper_constant_power = partial(gp_paper, constant_power=True)
+"""The same with energy as busy power times latency (after Eq. 15)."""

@@ -76,18 +76,18 @@ def variable_inputs(problem: Problem, node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(t for t in node.inputs if problem.graph.producer(t) is not None))
 
 
-def tabulate(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None = None) -> Table:
-    """Costs of one node for every combination of its inputs' places.
-
-    With `charged`, only these inputs have an axis and pay transfers, the others are wherever they are needed, and a
-    piece that fetches nothing takes its shorter time: a lower bound for any place of the other inputs.
-    """
-    return tabulate_all(problem, [own], known, None if charged is None else [charged])[0]
+def tabulate(problem: Problem, own: Options, known: Mapping[str, Held]) -> Table:
+    """Costs of one node for every combination of its inputs' places."""
+    return tabulate_all(problem, [own], known)[0]
 
 
 def tabulate_all(problem: Problem, choices: Sequence[Options], known: Mapping[str, Held],
                  charged: Sequence[Sequence[str]] | None = None) -> list[Table]:
-    """`tabulate` for many nodes, together."""
+    """`tabulate` for many nodes, together.
+
+    With `charged`, only these inputs have an axis and pay transfers, the others are wherever they are needed, and a
+    piece that fetches nothing takes its shorter time: a lower bound for any place of the other inputs.
+    """
     asks = [_ask(problem, own, known, None if charged is None else charged[k]) for k, own in enumerate(choices)]
     return [_table(problem, ask, *times) for ask, times in zip(asks, timed(problem, asks), strict=True)]
 
