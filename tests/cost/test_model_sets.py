@@ -15,8 +15,7 @@ from dovetail.cost.predict import SquareLayers, predict
 from dovetail.hardware.work import whole_units
 from dovetail.ir import RELU, Axis, Conv, Graph, Window
 from dovetail.platform import ModelSet, load_platform, platform_from_dict, platform_to_dict
-from dovetail.platform.factors import factor_model
-from dovetail.platform.quantity import quantity_model
+from dovetail.platform.quantity import factor_model, quantity_model
 from tests.strategies import Net
 
 BOARDS = {models: load_platform("tx2-c10gx").with_models(models) for models in ModelSet}

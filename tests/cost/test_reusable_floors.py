@@ -12,7 +12,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.hardware.arrays.layers import layers_of
 from dovetail.hardware.arrays.program import bank_sizes, program_of
 from dovetail.ir import Graph
-from dovetail.partition.accelerator.cuts import cut_points
+from dovetail.partition.accelerator.blocks import cut_points
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform
 from tests.fpga.test_counting import residual

@@ -18,9 +18,8 @@ from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
 from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
 from dovetail.partition.accelerator import blocks as hybrid_blocks
 from dovetail.partition.accelerator.architecture import accelerated_device, judge, reason_outside, region_of
-from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.choice import Joint, least_fill, undominated
-from dovetail.partition.accelerator.cuts import cut_points
 from dovetail.partition.accelerator.dedicated import engines_within
 from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch
 from dovetail.partition.accelerator.splitcnn import split_cnn

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from dovetail.platform.factors import factor_model
 from dovetail.platform.load import load_platform
+from dovetail.platform.quantity import factor_model
 from dovetail.reproduce import gp_2023, gp_readings
 from dovetail.reproduce.gp_figures import figures
 from dovetail.reproduce.gp_layers import NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer

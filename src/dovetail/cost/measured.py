@@ -15,8 +15,7 @@ from dovetail.cost.predict import Prediction, SquareLayers, predict
 from dovetail.hardware.shares import Flags, Floats
 from dovetail.hardware.work import ShareWork
 from dovetail.platform.device import Device, ModelSet
-from dovetail.platform.factors import factor_model
-from dovetail.platform.quantity import quantity_model
+from dovetail.platform.quantity import factor_model, quantity_model
 
 HARDWARE_ROWS = "c10gx"
 

@@ -17,7 +17,7 @@ from dovetail.errors import DovetailError, UsageError
 from dovetail.measure.layers import ACTIVATIONS, MeasuredLayer, shape_of
 from dovetail.measure.records import Record, Timing, load_record
 from dovetail.platform.device import ASSUMED
-from dovetail.platform.this_machine import this_machine_entries
+from dovetail.platform.load import this_machine_entries
 from dovetail.words import counted
 
 NUMBERS = ("channels", "side", "filters", "kernel", "stride", "groups", "inputs")

@@ -24,7 +24,7 @@ from dovetail.partition.exact.tree import TREES, Tree, relaxed_tree, tree_of
 from dovetail.partition.explain.baselines import BASELINES, balanced, best_single, chance, greedy, objectives
 from dovetail.partition.explain.bound_notes import ONE_INPUT, many_ways_note
 from dovetail.partition.explain.infeasibility import INTERVAL, missed
-from dovetail.partition.explain.reasons_per_node import at_once_note, explain
+from dovetail.partition.explain.reasons_per_node import at_once_note, explain, kernels_note
 from dovetail.partition.explain.runners_up import RunnerUp, rivals_of, runners_up
 from dovetail.partition.explain.thrift import spare
 from dovetail.partition.interval.busy import busiest
@@ -33,7 +33,6 @@ from dovetail.partition.options import PROOF, Options
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over
-from dovetail.partition.shared_kernels import kernels_note
 from dovetail.partition.strategy import eased, exact, move_cuts
 from dovetail.partition.tables.columns import CHOICES, options
 from dovetail.partition.tolerances import ROUNDING, TOLERANCE

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from platform import machine
 from typing import Any
 
 from dovetail.errors import PlatformError
 from dovetail.platform.accelerator import from_entries, to_entries
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
-from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform, Switch
+from dovetail.platform.device import ASSUMED, Device, Kind, Link, ModelSet, Platform, Switch
 from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
 from dovetail.platform.gpu_specification import specifications
 from dovetail.platform.repeat import MARK, REPEAT, repeated, split_count, written_out
 from dovetail.platform.schema import Limits, TomlTable, shipped, shipped_names, suggestion
-from dovetail.platform.this_machine import THIS_MACHINE, this_machine_entries
+from dovetail.words import counted
 
 DEVICE_LIMITS: Mapping[str, Limits] = {
     "idle_power_w": Limits(0.0, 1e3, "W"),
@@ -51,6 +53,10 @@ PART = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 """An order code: it stands in scripts of vendors' tools, where anything else would be a command."""
 RESOURCE_LIMITS = Limits(0.0, 1e8, "pieces")
 SLOT_LIMITS = Limits(2, 128, "time slots")
+THIS_MACHINE = "this-machine"
+"""The board of the processor Dovetail runs on, described when it is asked for."""
+FLOP_PER_S_PER_CORE = 16e9
+"""Four float32 multiply-adds per cycle at 2 GHz: what nearly any 64-bit core with vector units reaches."""
 
 
 def platform_names() -> tuple[str, ...]:
@@ -289,3 +295,30 @@ def _link_entries(link: Link) -> dict[str, Any]:
             **{key: _sourced(getattr(link, key), link.sources[key]) for key in LINK_LIMITS},
             **{key: {k: _sourced(v, link.sources[f"{key}.{k}"]) for k, v in taken.items()}
                for key, taken in (("logic", link.logic), ("switch", link.switch)) if taken}}
+
+
+def this_machine_entries() -> dict[str, Any]:
+    """The board as entries of a board file; all rates are assumed until `calibrate` measures them."""
+    cores = os.cpu_count() or 1
+
+    def assumed(value: float, reason: str) -> dict[str, Any]:
+        return {"value": value, "source": f"{ASSUMED}: {reason}"}
+
+    return {
+        "name": THIS_MACHINE,
+        "description": "The computer this runs on: its CPU alone, with assumed rates",
+        "host": "cpu",
+        "device": [{
+            "name": "cpu", "kind": "cpu", "model": "roofline",
+            "description": f"{counted(cores, 'core')}, {machine() or 'unknown architecture'}",
+            "idle_power_w": assumed(2.0 * cores, "2 W per core"),
+            "busy_power_w": assumed(7.0 * cores, "7 W per core"),
+            "parameters": {
+                "peak_flop_per_s": assumed(FLOP_PER_S_PER_CORE * cores, f"{FLOP_PER_S_PER_CORE:g} FLOP/s per core"),
+                "efficiency": assumed(0.5, "half of peak in convolutions"),
+                "bandwidth_bytes_per_s": assumed(8e9, "one memory channel"),
+                "launch_s": assumed(20e-6, "one operator call of an inference runtime"),
+                "interval_fraction": assumed(0.5, "nothing was measured"),
+            },
+        }],
+    }

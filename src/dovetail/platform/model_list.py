@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.platform.device import ModelSet
-from dovetail.platform.factors import factor_model
 from dovetail.platform.fitted import DHM, dhm_model, formula_of, model_names, posynomial_model
 from dovetail.platform.link_model import link_model
-from dovetail.platform.quantity import Errors, Form, quantity_model, quantity_names
+from dovetail.platform.quantity import Errors, Form, factor_model, quantity_model, quantity_names
 
 LINKS = ("pcie-gen2x4",)
 HARDWARE_FORMULA = "area of generated engines; power, a model: static + activity x resources x clock"

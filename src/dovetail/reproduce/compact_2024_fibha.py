@@ -25,8 +25,7 @@ from dovetail.ir import Graph
 from dovetail.numbers import decide_numbers
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.accelerator.architecture import judged, pinned, region_of, search_of
-from dovetail.partition.accelerator.blocks import Blocks
-from dovetail.partition.accelerator.cuts import cut_points
+from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.dedicated import multiplications_of
 from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.accelerator.splitcnn import split_cnn

@@ -17,8 +17,7 @@ from dovetail.hardware.shares import Floats
 from dovetail.partition.geometric.paper import PaperLayer, Terms
 from dovetail.partition.geometric.posynomials import fit
 from dovetail.platform.device import Platform
-from dovetail.platform.factors import factor_model
-from dovetail.platform.quantity import quantity_model
+from dovetail.platform.quantity import factor_model, quantity_model
 
 DEVICES = ("cpu", "gpu", "fpga")
 MODELS = {"cpu": "tx2-cpu", "gpu": "tx2-gpu", "fpga": "c10gx"}

@@ -9,8 +9,7 @@ import numpy as np
 from dovetail.cost.fitting.nonnegative import least_squares
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns
 from dovetail.hardware.shares import Floats
-from dovetail.platform.factors import FactorModel
-from dovetail.platform.quantity import LEVELS
+from dovetail.platform.quantity import LEVELS, FactorModel
 from dovetail.platform.schema import VERSION
 
 ROUNDS = 60

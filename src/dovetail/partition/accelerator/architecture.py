@@ -10,8 +10,7 @@ from dovetail.cost.array import reason_refused
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.ir import Graph, MaxPool, Node
-from dovetail.partition.accelerator.blocks import Blocks
-from dovetail.partition.accelerator.cuts import cut_points
+from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.dedicated import multiplications_of
 from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.plan import Goal, Split, whole_on

@@ -22,7 +22,6 @@ from dovetail.hardware.arrays.popcount import PAIR_LOGIC
 from dovetail.hardware.arrays.program import bank_sizes
 from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
 from dovetail.partition.accelerator.choice import Room, undominated
-from dovetail.partition.accelerator.cuts import cut_points
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
@@ -354,3 +353,25 @@ def _reusable(graph: Graph, counts: bool) -> tuple[int, ArrayLayers | None]:
             except UnsupportedError:
                 continue
     return len(graph.nodes), None
+
+
+def cut_points(graph: Graph) -> tuple[int, ...]:
+    """Counts k, rising from 0 to all nodes, such that nodes[:k] hand exactly one tensor to nodes[k:].
+
+    There a network can be handed from one kind of engine to another. At the ends the tensor is the graph's only input or output;
+    a graph with several of them is not cut there.
+    """
+    born = {tensor: 0 for tensor in graph.inputs}
+    dies: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        born[node.output] = index + 1
+        for tensor in node.inputs:
+            dies[tensor] = index
+    count = len(graph.nodes)
+    for tensor in graph.outputs:
+        dies[tensor] = count
+    alive = [0] * (count + 1)
+    for tensor, start in born.items():
+        for k in range(start, dies.get(tensor, start - 1) + 1):
+            alive[k] += 1
+    return tuple(k for k in range(count + 1) if alive[k] == 1)

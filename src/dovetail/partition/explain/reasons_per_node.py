@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-from dovetail.ir import Node
+from dovetail.ir import Graph, Node
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, reevaluate
 from dovetail.partition.explain.infeasibility import obstacle, quantity
 from dovetail.partition.explain.runners_up import RunnerUp
@@ -13,11 +14,14 @@ from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Assignment, Goal, NodeCost, Split, whole_on
 from dovetail.partition.problem import TWINS, Problem, price_pieces
-from dovetail.partition.shared_kernels import shared_kernels
 from dovetail.partition.tables.transfers import wide
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.partition.work import Place, deliveries, input_places, output_place, work_of
+from dovetail.platform.device import Device
 from dovetail.words import counted
+
+SHOWN = 4
+"""Kernels that a note names. Chosen: what fits a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,3 +213,33 @@ def _binding(problem: Problem, device: str, there: _Local, here: _Local, judged:
             return f"but it needs {quantity(amount)} {resource} of {quantity(max(left, 0.0))} left"
     limited = problem.max_latency_s is not None or problem.max_energy_j is not None
     return "but a limit on the plan keeps it here" if limited else left_out
+
+
+@runtime_checkable
+class KernelCosts(Protocol):
+    """A cost model that knows kernels of several nodes."""
+
+    def together(self, graph: Graph, nodes: frozenset[str], device: Device) -> tuple[tuple[str, ...], ...]:
+        """Nodes that share a kernel, where all the given ones are whole on a device."""
+        ...
+
+
+def shared_kernels(problem: Problem, assignment: Assignment) -> Mapping[str, tuple[str, ...]]:
+    """Of every node that shares its kernel, all the nodes of that kernel."""
+    costs, found = problem.costs, dict[str, tuple[str, ...]]()
+    if isinstance(costs, KernelCosts):
+        for device in problem.platform.devices:
+            whole = whole_on(device.name)
+            here = frozenset(name for name, split in assignment.items() if split == whole)
+            found |= {name: nodes for nodes in costs.together(problem.graph, here, device) for name in nodes} if here else {}
+    return found
+
+
+def kernels_note(problem: Problem, assignment: Assignment) -> tuple[str, ...]:
+    """Which nodes share a kernel; nothing where none do."""
+    kernels = list(dict.fromkeys(shared_kernels(problem, assignment).values()))
+    if not kernels:
+        return ()
+    named = ", ".join(" + ".join(nodes) for nodes in sorted(kernels, key=len, reverse=True)[:SHOWN])
+    more = f" and {len(kernels) - SHOWN} more" if len(kernels) > SHOWN else ""
+    return (f"kernels: {len(kernels)} compute several nodes each: {named}{more}",)
