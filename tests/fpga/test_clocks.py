@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate, accelerator_clocks, from_entries, to_entries
+from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate, accelerator_clocks, from_entries
 from dovetail.cost.folded import shape_of
 from dovetail.cost.passage import frame_passage
 from dovetail.fpga.accelerator import build_accelerator
@@ -106,7 +107,7 @@ def test_a_plan_states_the_clocks_of_its_hardware_with_their_error() -> None:
     assert segment.startswith(accelerated_device(board).name)
     assert estimate.error > 0
     assert "bench/clocks.py" in estimate.source
-    assert from_entries(json.loads(json.dumps(to_entries(estimate)))) == estimate
+    assert from_entries(json.loads(json.dumps(asdict(estimate)))) == estimate
 
 
 def test_clocks_outside_the_stated_error_are_told_from_those_within() -> None:

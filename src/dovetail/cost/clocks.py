@@ -55,13 +55,8 @@ def _holds(modelled: float, simulated: float, error: float) -> bool:
     return abs(modelled - simulated) <= max(FEWEST_CLOCKS, error * simulated)
 
 
-def to_entries(estimate: ClockEstimate) -> dict[str, Any]:
-    """As JSON values."""
-    return {"one_frame": estimate.one_frame, "interval": estimate.interval, "error": estimate.error, "source": estimate.source}
-
-
 def from_entries(entries: Any) -> ClockEstimate:
-    """What `to_entries` wrote."""
+    """The estimate that JSON values (`dataclasses.asdict`) state."""
     return ClockEstimate(float(entries["one_frame"]), float(entries["interval"]), float(entries["error"]),
                          str(entries["source"]))
 

@@ -16,7 +16,7 @@ from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.folded import paced_costs
 from dovetail.cost.gpu_kernels import has_kernels, kernel_answers, runs_kernels
-from dovetail.cost.processor import processor_answers, processor_costs, processor_why_not, reduction_costs
+from dovetail.cost.processor import processor_answers, processor_why_not, reduction_costs
 from dovetail.hardware.shares import Floats, Ints, Question
 from dovetail.ir import Axis, Graph, Node
 from dovetail.platform.device import Device, Kind, Platform
@@ -44,11 +44,12 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     if extent < 1 or why_not(graph, node, device) is not None:
         return None
     assert np.all((starts >= 0) & (starts < stops) & (stops <= extent)), f"shares outside [0, {extent}) of {node.name}"
+    question = node, ((axis, starts, stops),)
     if device.kind is Kind.FPGA:
-        return _on_fpga(graph, (node, ((axis, starts, stops),)), dhm_costs(graph, node, axis, starts, stops, device), device)
+        return _on_fpga(graph, question, dhm_costs(graph, node, axis, starts, stops, device), device)
     if has_kernels(graph, node, device):
-        return kernel_answers(graph, [(node, ((axis, starts, stops),))], device)[0]
-    return processor_costs(graph, node, axis, starts, stops, device)
+        return kernel_answers(graph, [question], device)[0]
+    return processor_answers(graph, [question], [device])[0][0]
 
 
 def _on_fpga(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:

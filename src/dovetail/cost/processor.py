@@ -17,9 +17,9 @@ from dovetail.cost.calibrated import calibrated_joules, calibrated_seconds
 from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.measured import row_costs
 from dovetail.cost.predict import Location, locate
-from dovetail.hardware.shares import Flags, Floats, Ints, Question, shares_in
+from dovetail.hardware.shares import Flags, Floats, Question, shares_in
 from dovetail.hardware.work import ShareWork, joined
-from dovetail.ir import Axis, Graph, Node
+from dovetail.ir import Graph, Node
 from dovetail.platform.calibrated import CALIBRATED
 from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import ROOFLINE, PosynomialModel, posynomial_model
@@ -43,11 +43,6 @@ def processor_why_not(node: Node, device: Device) -> str | None:
     return None if able else f"{device.name}: {node.op.kind} is kept as it is and runs in ONNX Runtime on the CPU"
 
 
-def processor_costs(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints, device: Device) -> ShareCosts:
-    """Costs of shares of a node the processor can run."""
-    return processor_answers(graph, [(node, ((axis, starts, stops),))], [device])[0][0]
-
-
 def processor_answers(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts]]:
     """Costs, device by device, of shares of nodes that every device can run; nodes of one formula are priced at once."""
     groups: dict[str, list[int]] = {}
@@ -61,8 +56,9 @@ def processor_answers(graph: Graph, questions: Sequence[Question], devices: Sequ
         work, points = joined(graph, asked) if formula != "free" else None, dict[bytes, _Point]()
         for d, device in enumerate(devices):
             if work is None or device.model == CALIBRATED:
-                own = [_one(graph, question, None if work is None else work.part(a, b), device, b - a)
-                       for question, (a, b) in zip(asked, pairwise(edges), strict=True)]
+                own = [_calibrated(graph, node, work.part(a, b), device, b - a) if work is not None else free_costs(
+                       b - a, "same values in the same order: nothing to do")
+                       for (node, _), (a, b) in zip(asked, pairwise(edges), strict=True)]
             else:
                 costs = _priced(work, device, formula, edges[-1], points)
                 own = [costs.part(a, b) for a, b in pairwise(edges)]
@@ -77,12 +73,6 @@ def _formula(node: Node) -> str:
     if node.op.layer is None:
         return "moved"
     return "dense" if node.op.window and node.op.layer.groups == 1 else "product"
-
-
-def _one(graph: Graph, question: Question, work: ShareWork | None, device: Device, count: int) -> ShareCosts:
-    """Costs of a node whose formula is its own."""
-    return free_costs(count, "same values in the same order: nothing to do") if work is None else _calibrated(
-        graph, question[0], work, device, count)
 
 
 def _priced(work: ShareWork, device: Device, formula: str, count: int, points: dict[bytes, _Point]) -> ShareCosts:
@@ -155,10 +145,10 @@ def _fitted(work: ShareWork, device: Device, model: PosynomialModel, dense: bool
     the nearest layer in the table, for the time the layer takes.
     """
     seconds = _terms(model, work.macs, work.writes, work.windows)
-    near = _nearest(work, model, points)
+    factor, watts = _nearest(work, model, points)
     if dense:
-        seconds = seconds * near.factor
-    joules = seconds * near.watts
+        seconds = seconds * factor
+    joules = seconds * watts
     rates = device.parameters
     waiting = rates["launch_s"] + (work.reads + work.weights) * ELEMENT_BYTES / rates["bandwidth_bytes_per_s"]
     # The table's energy is that of the whole rail; plans count idle power separately.
@@ -178,14 +168,6 @@ def _terms(model: PosynomialModel, macs: Floats, outputs: Floats, windows: Float
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
-    """At the point of the table's box nearest to each share: what the table says over what the terms say, and its power."""
-
-    factor: Floats
-    watts: Floats
-
-
-@dataclass(frozen=True, slots=True)
 class _Point:
     """Side, channels, kernel and filters of the nearest points of a table's box, and where they lie among its levels."""
 
@@ -193,10 +175,11 @@ class _Point:
     location: Location
 
 
-def _nearest(work: ShareWork, model: PosynomialModel, points: dict[bytes, _Point]) -> Nearest:
-    """The table where it knows the layer, or its like; beyond the box, the terms give the shape.
+def _nearest(work: ShareWork, model: PosynomialModel, points: dict[bytes, _Point]) -> tuple[Floats, Floats]:
+    """At the point of the table's box nearest to each share: what the table says over what the terms say, and its power.
 
-    The table knows square inputs without padding; any other layer counts by the square output of equal area.
+    Beyond the box, the terms give the shape. The table knows square inputs without padding; any other layer
+    counts by the square output of equal area.
     """
     table = model.table
     key = b" ".join([axis.tobytes() for axis in table.levels])
@@ -210,7 +193,7 @@ def _nearest(work: ShareWork, model: PosynomialModel, points: dict[bytes, _Point
     side, read, window, wrote = own.inner
     pixels = np.maximum(side - window + 1, 1.0) ** 2
     terms = _terms(model, pixels * window**2 * read * wrote, pixels * wrote, pixels * window**2 * read)
-    return Nearest(np.asarray(np.exp(log_s) / terms, dtype=np.float64), np.asarray(np.exp(log_j - log_s), dtype=np.float64))
+    return np.asarray(np.exp(log_s) / terms, dtype=np.float64), np.asarray(np.exp(log_j - log_s), dtype=np.float64)
 
 
 def _half_width(work: ShareWork, model: PosynomialModel, seconds: Floats) -> Floats:

@@ -18,7 +18,6 @@ ENERGY_EVERY = 11
 """Energy takes two seconds a layer, so that only every so many layers tell it; power hardly depends on the layer."""
 
 
-
 class Measured(Protocol):
     """A device that can be measured."""
 

@@ -10,25 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import UsageError
-from dovetail.ir import (
-    RELU,
-    Add,
-    AvgPool,
-    Clamp,
-    Concat,
-    Constant,
-    Conv,
-    Gemm,
-    GlobalAvgPool,
-    Graph,
-    MaxPool,
-    Node,
-    Op,
-    Tensor,
-    Window,
-)
+from dovetail.ir import Add, AvgPool, Clamp, Concat, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Tensor, Window
 
-ACTIVATIONS: dict[str, Clamp | None] = {"none": None, "relu": RELU, "relu6": Clamp(0.0, 6.0)}
+ACTIVATIONS: dict[str, Clamp | None] = {"none": None, "relu": Clamp(0.0), "relu6": Clamp(0.0, 6.0)}
 TURN = ("relu", "none", "relu6")
 """Activations take turns across sizes and windows, so that none is measured with one kind of layer alone."""
 SIDES = (7, 14, 28, 56, 112)
@@ -73,23 +57,14 @@ def operator_of(layer: MeasuredLayer) -> Op:
         raise UsageError(f"{layer}: activation {layer.activation!r} is unknown; known are {', '.join(ACTIVATIONS)}")
     pad = layer.kernel // 2
     window = Window((layer.kernel, layer.kernel), (layer.stride, layer.stride), (pad,) * 4)
-    match layer.op:
-        case "conv":
-            return Conv(layer.filters, window, layer.groups, clamp)
-        case "gemm":
-            return Gemm(layer.filters, clamp)
-        case "max_pool":
-            return MaxPool(window)
-        case "average_pool":
-            return AvgPool(window, count_pads=True)
-        case "global_average":
-            return GlobalAvgPool()
-        case "add":
-            return Add(clamp)
-        case "concat":
-            return Concat()
-    raise UsageError(f"{layer}: operator {layer.op!r} is unknown; known are conv, gemm, max_pool, average_pool, global_average, "
-                     "add, concat")
+    known: dict[str, Op] = {
+        "conv": Conv(layer.filters, window, layer.groups, clamp), "gemm": Gemm(layer.filters, clamp),
+        "max_pool": MaxPool(window), "average_pool": AvgPool(window, count_pads=True), "global_average": GlobalAvgPool(),
+        "add": Add(clamp), "concat": Concat(),
+    }
+    if layer.op not in known:
+        raise UsageError(f"{layer}: operator {layer.op!r} is unknown; known are {', '.join(known)}")
+    return known[layer.op]
 
 
 def shape_of(layer: MeasuredLayer) -> Graph:

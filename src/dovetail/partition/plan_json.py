@@ -6,6 +6,7 @@ The platform a plan was made for is stored with it; reading a plan back gives va
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from dovetail.cost import clocks
@@ -59,7 +60,7 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
         "resources": {d: {r: {"used": used, "limit": limit} for r, (used, limit) in held.items()}
                       for d, held in plan.resources.items()},
         "nodes": [_node_to_json(n) for n in plan.nodes],
-        "clocks": {segment: clocks.to_entries(estimate) for segment, estimate in plan.clocks.items()},
+        "clocks": {segment: asdict(estimate) for segment, estimate in plan.clocks.items()},
         "notes": list(plan.notes),
     }
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import isqrt
 
 from dovetail.errors import PlatformError
-from dovetail.platform.device import Kind, Platform, Switch
+from dovetail.platform.device import Kind, Link, Platform, Switch
 
 
 class Topology(StrEnum):
@@ -43,12 +43,18 @@ def with_switch(platform: Platform) -> Platform:
     Raises:
         PlatformError: no two FPGAs are linked, or links between them have different bandwidths.
     """
+    _between(platform, "there is nothing to switch")
+    return replace(platform.with_switch(MOST_SLOTS), description=f"{platform.description}; circuit switches with time slots")
+
+
+def _between(platform: Platform, otherwise: str) -> tuple[list[str], list[Link]]:
+    """The FPGAs and the links between two of them; PlatformError where there are none, with what follows from it."""
     boards = [d.name for d in platform.of_kind(Kind.FPGA)]
     between = [x for x in platform.links if all(end in boards for end in x.ends)]
     if not between:
-        raise PlatformError(f"platform {platform.name}: no link between two FPGAs, so there is nothing to switch; "
-                            "give a board of several, such as fic:4")
-    return replace(platform.with_switch(MOST_SLOTS), description=f"{platform.description}; circuit switches with time slots")
+        raise PlatformError(f"platform {platform.name}: no link between two FPGAs, so {otherwise}; give a board of several, "
+                            "such as fic:4")
+    return boards, between
 
 
 def pairs_of(count: int, topology: Topology) -> list[tuple[int, int]]:
@@ -69,11 +75,7 @@ def with_topology(platform: Platform, topology: Topology) -> Platform:
     Raises:
         PlatformError: no two FPGAs are linked.
     """
-    boards = [d.name for d in platform.of_kind(Kind.FPGA)]
-    between = [x for x in platform.links if all(end in boards for end in x.ends)]
-    if not between:
-        raise PlatformError(f"platform {platform.name}: no link between two FPGAs, so they cannot be joined as a {topology}; "
-                            "give a board of several, such as fic:4")
+    boards, between = _between(platform, f"they cannot be joined as a {topology}")
     stem = between[0].name.rstrip("0123456789")
     made = [replace(between[0], name=f"{stem}{n}", ends=(boards[a], boards[b]))
             for n, (a, b) in enumerate(pairs_of(len(boards), topology))]

@@ -6,17 +6,7 @@ import numpy as np
 
 from dovetail.cost.fitting.rows import FILES
 from dovetail.hardware.shares import Floats
-from dovetail.platform.quantity import (
-    BASE_VARIABLES,
-    LEFT_OUT_UNIT,
-    LEVELS,
-    Errors,
-    Form,
-    Posynomial,
-    QuantityModel,
-    Scatter,
-    pack_seen,
-)
+from dovetail.platform.quantity import BASE_VARIABLES, LEFT_OUT_UNIT, LEVELS, Errors, Form, Posynomial, QuantityModel, pack_seen
 from dovetail.platform.schema import VERSION
 from dovetail.words import counted
 
@@ -81,14 +71,11 @@ def error_table(errors: Errors) -> str:
     numbers = [f"{key} = {getattr(errors, key):.5f}" for key in keys]
     bands = ", ".join(f"[{', '.join(f'{v:.4g}' for v in band)}]" for band in errors.bands)
     inside = [] if errors.coverage is None else [f"coverage = {errors.coverage:.4f}"]
-    return "{ " + ", ".join([*numbers, *inside, f"bands = [{bands}]", *_scatter(errors.scatter)]) + " }"
-
-
-def _scatter(scatter: Scatter | None) -> list[str]:
-    if scatter is None:
-        return []
-    cells = str([list(cell) for cell in scatter.cells]).replace(" ", "")
-    return [f"scatter = {{ start = {scatter.start:.4f}, step = {scatter.step:.6g}, cells = {cells} }}"]
+    parts = [*numbers, *inside, f"bands = [{bands}]"]
+    if (scatter := errors.scatter) is not None:
+        cells = str([list(cell) for cell in scatter.cells]).replace(" ", "")
+        parts.append(f"scatter = {{ start = {scatter.start:.4f}, step = {scatter.step:.6g}, cells = {cells} }}")
+    return "{ " + ", ".join(parts) + " }"
 
 
 def posynomial_lines(posynomial: Posynomial) -> list[str]:

@@ -27,8 +27,6 @@ MIN_SAVING = 1e-6
 """Share of a budget below which a change saves nothing worth naming. Chosen, not measured."""
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A cheaper plan with what it gave up and saved, as a sentence (empty if nothing changed)."""
