@@ -116,7 +116,17 @@ class Problem:
     @cached_property
     def shares(self) -> tuple[Share, ...]:
         """The limited resources that all nodes together may not exceed; those of a pool are added up."""
-        return self._shares() if self.shared_budget else ()
+        if not self.shared_budget:
+            return ()
+        found: dict[str, Share] = {}
+        for i, (device, resource, limit) in enumerate(self.budgets):
+            pooled = self.pool is not None and device in self.pool.stand_ins
+            name = f"{device} {resource}"
+            if pooled and self.pool is not None:
+                name = f"{self.pool.boards[0]}..{self.pool.boards[-1]} {resource}"
+            known = found.get(name, Share(name, (), limit, len(self.pool.boards) if pooled and self.pool is not None else 1))
+            found[name] = Share(name, (*known.budgets, i), limit, known.count)
+        return tuple(found.values())
 
     def offering(self, more: Mapping[str, tuple[Split, ...]]) -> Problem:
         """The same question with further splits to choose from."""
@@ -144,17 +154,6 @@ class Problem:
     def packet_bytes(self) -> int:
         """What must have arrived before a streaming device starts, and what leaves after its last pixel."""
         return PACKET_BYTES
-
-    def _shares(self) -> tuple[Share, ...]:
-        found: dict[str, Share] = {}
-        for i, (device, resource, limit) in enumerate(self.budgets):
-            pooled = self.pool is not None and device in self.pool.stand_ins
-            name = f"{device} {resource}"
-            if pooled and self.pool is not None:
-                name = f"{self.pool.boards[0]}..{self.pool.boards[-1]} {resource}"
-            known = found.get(name, Share(name, (), limit, len(self.pool.boards) if pooled and self.pool is not None else 1))
-            found[name] = Share(name, (*known.budgets, i), limit, known.count)
-        return tuple(found.values())
 
     def streams(self, device: str) -> bool:
         """Whether a device passes pixels on as they come and keeps no tensor: what it made is gone unless it flows on."""

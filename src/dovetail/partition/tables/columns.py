@@ -15,13 +15,12 @@ import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node, whole
-from dovetail.partition.candidates import Candidates
+from dovetail.partition.candidates import Candidates, boxes_of
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Mode, Piece, Split
 from dovetail.partition.problem import QUOTES, TWINS, Problem, price_reduce, shape_of
-from dovetail.partition.tables.extents import boxes_of
 from dovetail.partition.tables.quotes import ask_all, capable, menu_of
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.partition.work import Layout, Place
