@@ -13,26 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dovetail import ir
 from dovetail.errors import UnsupportedError
-from dovetail.ir import (
-    Add,
-    Array,
-    AvgPool,
-    Clip,
-    Concat,
-    Conv,
-    Function,
-    Gemm,
-    GlobalAvgPool,
-    Graph,
-    Lookup,
-    MaxPool,
-    Mul,
-    Node,
-    Reshape,
-    Select,
-    Window,
-)
 from dovetail.kernels import layers, moves
 from dovetail.kernels.calls import Call, moved_call
 from dovetail.kernels.items import CopiedChannels, Item
@@ -40,13 +22,13 @@ from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.options import Lowered
 from dovetail.platform.gpu_specification import Gpu
 
-DENSE = (Conv, Gemm)
+DENSE = (ir.Conv, ir.Gemm)
 """Operators whose layers read planes as well as pixels, unless they are depthwise."""
 MOST_MEAN = 256
 """Pixels a program averages at most (chosen: all of them are one tile)."""
 
 
-def lower(graph: Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
+def lower(graph: ir.Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
     """Kernel calls of a graph; `kind` is float16, float32, tf32 or int8. UnsupportedError names what has no kernel."""
     if (kind == "int8") != graph.quantized:
         needed = "a float graph; this one is quantized, take int8" if graph.quantized else \
@@ -64,7 +46,7 @@ class Lowering:
     A float graph whose `kind` is int8 is planned for, as the integers it will become; its calls are not to be run.
     """
 
-    def __init__(self, graph: Graph, kind: str, gpu: Gpu, images: int) -> None:
+    def __init__(self, graph: ir.Graph, kind: str, gpu: Gpu, images: int) -> None:
         self.graph, self.kind, self.gpu, self.images = graph, kind, gpu, images
         self.places: dict[str, TensorLayout] = {t: self._fresh(t, self._planar(t)) for t in graph.inputs}
         self.parts: dict[str, tuple[str, int, int]] = {}
@@ -72,10 +54,10 @@ class Lowering:
         self.makers: dict[str, Item] = {}
         self.chosen: dict[str, tuple[str, tuple[int, ...]]] = {}
         """Channels of another tensor that only dense layers read: those read them where they are."""
-        self.waiting: dict[str, tuple[Node, tuple[int, ...], TensorLayout, int]] = {}
+        self.waiting: dict[str, tuple[ir.Node, tuple[int, ...], TensorLayout, int]] = {}
         """Choices that a concatenation will have: node, channels, where their source lies, and how much came before them."""
         for node in graph.nodes:
-            if type(node.op) is Concat:
+            if type(node.op) is ir.Concat:
                 self._divide(node, node.op)
 
     def _planar(self, tensor: str) -> bool:
@@ -91,13 +73,13 @@ class Lowering:
         height, width = shape[2:] if len(shape) == 4 else (1, 1)
         return TensorLayout(tensor, self.images, height, width, shape[1], shape[1], planar=planar)
 
-    def _divide(self, node: Node, op: Concat) -> None:
+    def _divide(self, node: ir.Node, op: ir.Concat) -> None:
         """Inputs of a concatenation that nothing else concatenates, in the same integers, are made where they belong."""
         offset, whole = 0, self.graph.shape(node.output)[1]
         for tensor in node.inputs if op.axis == 1 else ():
             same = self.graph.tensors[tensor].scheme == self.graph.tensors[node.output].scheme
             maker = self.graph.producer(tensor)
-            if tensor not in self.parts and same and maker is not None and type(maker.op) is not Reshape \
+            if tensor not in self.parts and same and maker is not None and type(maker.op) is not ir.Reshape \
                     and tensor not in self.graph.outputs and node.inputs.count(tensor) == 1:
                 self.parts[tensor] = (node.output, offset, whole)
             offset += self.graph.shape(tensor)[1]
@@ -111,26 +93,27 @@ class Lowering:
             place = replace(place, buffer=tensor, pitch=pitch)
         return replace(place, offset=offset)
 
-    def add(self, node: Node) -> None:
-        makers: dict[type, Callable[[Node, Any], None]] = {
-            Conv: self._convolution, Gemm: self._fully_connected, Add: self._sum, GlobalAvgPool: self._mean, Reshape: self._flat,
-            MaxPool: self._largest, AvgPool: self._average, Concat: self._join, Select: self._select, Clip: self._clip,
-            Lookup: self._look_up, Function: self._function, Mul: self._multiply}
+    def add(self, node: ir.Node) -> None:
+        makers: dict[type, Callable[[ir.Node, Any], None]] = {
+            ir.Conv: self._convolution, ir.Gemm: self._fully_connected, ir.Add: self._sum, ir.GlobalAvgPool: self._mean,
+            ir.Reshape: self._flat, ir.MaxPool: self._largest, ir.AvgPool: self._average, ir.Concat: self._join,
+            ir.Select: self._select, ir.Clip: self._clip, ir.Lookup: self._look_up, ir.Function: self._function,
+            ir.Mul: self._multiply}
         maker = makers.get(type(node.op))
         if maker is None:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {node.op.kind}; such parts run in the integer "
                                    "interpreter or as an ONNX sub-model")
         maker(node, node.op)
 
-    def _convolution(self, node: Node, op: Conv) -> None:
+    def _convolution(self, node: ir.Node, op: ir.Conv) -> None:
         self._layer(node, op.window, op.groups)
 
-    def _fully_connected(self, node: Node, op: Gemm) -> None:
+    def _fully_connected(self, node: ir.Node, op: ir.Gemm) -> None:
         """A flattened map is read by a kernel as large as the map."""
         x = self.places[node.inputs[0]]
-        self._layer(node, Window((x.height, x.width)), 1)
+        self._layer(node, ir.Window((x.height, x.width)), 1)
 
-    def _layer(self, node: Node, window: Window, groups: int) -> None:
+    def _layer(self, node: ir.Node, window: ir.Window, groups: int) -> None:
         source, channels = self.chosen.get(node.inputs[0], (node.inputs[0], None))
         x = self.places[source]
         y = self._target(node.output)
@@ -146,7 +129,7 @@ class Lowering:
     def _alone(self, tensor: str) -> bool:
         return len(self.graph.consumers(tensor)) == 1 and tensor not in self.graph.outputs
 
-    def _sum(self, node: Node, op: Add) -> None:
+    def _sum(self, node: ir.Node, op: ir.Add) -> None:
         shapes = self.graph.input_shapes(node)
         if len(node.inputs) != 2 or shapes[0] != shapes[1] or node.inputs[0] == node.inputs[1]:
             raise UnsupportedError(f"node {node.name}: an addition of other than two tensors of one shape")
@@ -169,7 +152,7 @@ class Lowering:
         """Whether a tensor is complete before an item runs."""
         return all(other.buffer != later.output.buffer for later in self.work[self.work.index(item):])
 
-    def _mean(self, node: Node, op: GlobalAvgPool) -> None:
+    def _mean(self, node: ir.Node, op: ir.GlobalAvgPool) -> None:
         x, y, how = self.places[node.inputs[0]], self._target(node.output), layers.change_of(self.graph, node)
         item = self.makers.get(node.inputs[0])
         if item is not None and item.pointwise and not item.ends and self._alone(node.inputs[0]) \
@@ -181,10 +164,10 @@ class Lowering:
             return
         self._move(node, moves.mean(self.kind, x, y, how), y)
 
-    def _flat(self, node: Node, op: Reshape) -> None:
+    def _flat(self, node: ir.Node, op: ir.Reshape) -> None:
         x, shape = self.places[node.inputs[0]], self.graph.shape(node.output)
         flattens = len(shape) == 2 and shape[1] == x.channels * x.height * x.width and not x.planar
-        if not flattens or not all(type(n.op) is Gemm or x.height * x.width == 1 for n in self.graph.consumers(node.output)):
+        if not flattens or not all(type(n.op) is ir.Gemm or x.height * x.width == 1 for n in self.graph.consumers(node.output)):
             raise UnsupportedError(f"node {node.name}: GPU kernels flatten maps before fully connected layers or at the end only")
         y = x
         if not self._unchanged(node):
@@ -192,18 +175,18 @@ class Lowering:
             self._choose(node, 0, x, y, np.arange(x.channels))
         self.places[node.output] = y
 
-    def _largest(self, node: Node, op: MaxPool) -> None:
+    def _largest(self, node: ir.Node, op: ir.MaxPool) -> None:
         self._pool(node, op.window, None if self._unchanged(node) else layers.change_of(self.graph, node), largest=True)
 
-    def _average(self, node: Node, op: AvgPool) -> None:
+    def _average(self, node: ir.Node, op: ir.AvgPool) -> None:
         self._pool(node, op.window, layers.change_of(self.graph, node), counts_pads=op.count_pads or not any(op.window.pads))
 
-    def _pool(self, node: Node, window: Window, how: layers.Change | None, largest: bool = False,
+    def _pool(self, node: ir.Node, window: ir.Window, how: layers.Change | None, largest: bool = False,
               counts_pads: bool = False) -> None:
         x, y = self.places[node.inputs[0]], self._target(node.output)
         self._move(node, moves.pool(self.kind, x, y, window, largest, counts_pads, how), y)
 
-    def _join(self, node: Node, op: Concat) -> None:
+    def _join(self, node: ir.Node, op: ir.Concat) -> None:
         if op.axis != 1:
             raise UnsupportedError(f"node {node.name}: GPU kernels concatenate channels only")
         y, offset = self._target(node.output), 0
@@ -217,7 +200,7 @@ class Lowering:
             offset += channels
         self.places[node.output] = y
 
-    def _select(self, node: Node, op: Select) -> None:
+    def _select(self, node: ir.Node, op: ir.Select) -> None:
         if self._read_in_place(node, op.indices):
             self.chosen[node.output] = (node.inputs[0], op.indices)
             return
@@ -239,12 +222,12 @@ class Lowering:
                 return
         self._choose(node, 0, x, y, np.array(indices))
 
-    def _unchanged(self, node: Node, index: int = 0) -> bool:
+    def _unchanged(self, node: ir.Node, index: int = 0) -> bool:
         """Whether a movement keeps its values as they are stored."""
         schemes = [self.graph.tensors[t].scheme for t in (node.inputs[index], node.output)]
         return node.op.bounds is None and schemes[0] == schemes[1]
 
-    def _read_in_place(self, node: Node, indices: tuple[int, ...]) -> bool:
+    def _read_in_place(self, node: ir.Node, indices: tuple[int, ...]) -> bool:
         """Whether only dense layers read chosen channels, each of them once: they may read the whole tensor instead."""
         whole, same = self.places.get(node.inputs[0]), self._unchanged(node)
         readers = self.graph.consumers(node.output)
@@ -252,17 +235,18 @@ class Lowering:
         return same and dense and whole is not None and not whole.planar and len(set(indices)) == len(indices) \
             and node.output not in self.graph.outputs
 
-    def _clip(self, node: Node, op: Clip) -> None:
+    def _clip(self, node: ir.Node, op: ir.Clip) -> None:
         y = self._target(node.output)
         self._choose(node, 0, self.places[node.inputs[0]], y, np.arange(y.channels))
         self.places[node.output] = y
 
-    def _choose(self, node: Node, index: int, x: TensorLayout, y: TensorLayout, channels: Array, activation: int = 0) -> None:
+    def _choose(self, node: ir.Node, index: int, x: TensorLayout, y: TensorLayout, channels: ir.Array,
+                activation: int = 0) -> None:
         same = self._unchanged(node, index) and not activation
         how = None if same else layers.change_of(self.graph, node, index)
         self._move(node, moves.chosen(self.kind, x, y, channels, how, activation), y)
 
-    def _function(self, node: Node, op: Function) -> None:
+    def _function(self, node: ir.Node, op: ir.Function) -> None:
         """A function of floats joins the layer before it, if nothing else reads that; one of bytes is planned as its table."""
         if self.graph.quantized:
             raise UnsupportedError(f"node {node.name}: {op.kind} between integers that is no table; "
@@ -276,7 +260,7 @@ class Lowering:
             else:
                 self._choose(node, 0, x, y, np.arange(y.channels), activation)
 
-    def _activate(self, node: Node, y: TensorLayout, activation: int, table: Array | None) -> bool:
+    def _activate(self, node: ir.Node, y: TensorLayout, activation: int, table: ir.Array | None) -> bool:
         """Whether an activation joins the layer before it: if nothing else reads that, and nothing joined it before."""
         source = node.inputs[0]
         item = self.makers.get(source)
@@ -288,7 +272,7 @@ class Lowering:
         self.makers[node.output], self.places[node.output] = item, y
         return True
 
-    def _multiply(self, node: Node, op: Mul) -> None:
+    def _multiply(self, node: ir.Node, op: ir.Mul) -> None:
         """A product of tensors of one shape, or with a gate: one value per image and channel."""
         shape, shapes = self.graph.shape(node.output), self.graph.input_shapes(node)
         gates = [s for s in shapes if s != shape]
@@ -299,18 +283,18 @@ class Lowering:
         how, beside = (layers.change_of(self.graph, node, i) for i in order)
         self._move(node, moves.multiplied(self.kind, x, other, y, bool(gates), how, beside), y)
 
-    def _look_up(self, node: Node, op: Lookup) -> None:
+    def _look_up(self, node: ir.Node, op: ir.Lookup) -> None:
         x, y = self.places[node.inputs[0]], self._target(node.output)
         offset = layers.offset_of(layers.byte_scheme(self.graph, node.output))
         table = (self.graph.params(node)[0].array.astype(np.int32) - offset).astype(np.int8).reshape(-1)
         if op.by_channel or not self._activate(node, y, layers.LOOKED_UP, table):
             self._move(node, moves.looked_up(x, table, y, op.by_channel), y)
 
-    def _move(self, node: Node, move: moves.MoveLaunch, y: TensorLayout) -> None:
+    def _move(self, node: ir.Node, move: moves.MoveLaunch, y: TensorLayout) -> None:
         self.work.append(moved_call(self.gpu, self.kind, node.name, move, y))
         self.places[node.output] = y
 
-    def try_to_add(self, node: Node) -> bool:
+    def try_to_add(self, node: ir.Node) -> bool:
         """Whether a node has kernels; what it makes has a place, if it can have one, either way."""
         before = len(self.work)
         try:

@@ -15,30 +15,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from dovetail.ir import (
-    RELU,
-    Add,
-    Array,
-    Clip,
-    Constant,
-    Conv,
-    Gemm,
-    GlobalAvgPool,
-    Graph,
-    MaxPool,
-    Node,
-    Op,
-    Real,
-    Reshape,
-    Scheme,
-    Tensor,
-    Window,
-)
+from dovetail import ir
 from dovetail.numerics.lq import PRODUCT_BITS, LearnedLayer, boundaries_of, coded_node, ranked, threshold_node
 from dovetail.train.networks import Chain, Residual, ResidualBlock, TrainedLayer, affine_of
 from dovetail.train.quantizers import ByteActivation, ByteWeight
 
-IMAGE = Scheme(8, False, (-8,))
+IMAGE = ir.Scheme(8, False, (-8,))
 """Bytes over 256, as the networks are trained on."""
 HEADROOM = 2.0
 """Times the largest value seen that a fixed-point tensor holds."""
@@ -50,7 +32,7 @@ class TrainedTensor:
 
     tensor: str
     bits: int
-    basis: Real
+    basis: ir.Real
     reach: int = 1
 
 
@@ -60,31 +42,31 @@ class _Exporter:
     """The largest magnitude that each module was seen to write."""
     product_bits: int
     floating: bool
-    nodes: list[Node] = field(default_factory=list)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    constants: list[Constant] = field(default_factory=list)
+    nodes: list[ir.Node] = field(default_factory=list)
+    tensors: dict[str, ir.Tensor] = field(default_factory=dict)
+    constants: list[ir.Constant] = field(default_factory=list)
 
-    def add(self, node: Node, constants: tuple[Constant, ...], scheme: Scheme | None) -> str:
+    def add(self, node: ir.Node, constants: tuple[ir.Constant, ...], scheme: ir.Scheme | None) -> str:
         shapes = tuple(self.tensors[t].shape for t in node.inputs)
         self.nodes.append(node)
         self.constants += constants
-        self.tensors[node.output] = Tensor(node.output, node.op.infer(shapes), scheme)
+        self.tensors[node.output] = ir.Tensor(node.output, node.op.infer(shapes), scheme)
         return node.output
 
-    def plain(self, name: str, op: Op, inputs: tuple[str, ...], scheme: Scheme | None) -> str:
+    def plain(self, name: str, op: ir.Op, inputs: tuple[str, ...], scheme: ir.Scheme | None) -> str:
         """A node without constants."""
-        return self.add(Node(name, op, inputs, (), f"{name}_out"), (), scheme)
+        return self.add(ir.Node(name, op, inputs, (), f"{name}_out"), (), scheme)
 
-    def fixed(self, largest: float, signed: bool) -> Scheme:
+    def fixed(self, largest: float, signed: bool) -> ir.Scheme:
         """Sixteen bits that hold values up to `largest` with room to spare."""
-        return Scheme(16, signed, (ceil(log2(max(largest, 1e-6) * HEADROOM)) - (15 if signed else 16),))
+        return ir.Scheme(16, signed, (ceil(log2(max(largest, 1e-6) * HEADROOM)) - (15 if signed else 16),))
 
-    def layer(self, name: str, layer: Any, source: TrainedTensor, scheme: Scheme | None, clamp: bool = False) -> TrainedTensor:
+    def layer(self, name: str, layer: Any, source: TrainedTensor, scheme: ir.Scheme | None, clamp: bool = False) -> TrainedTensor:
         """A layer and its pool; `scheme` is that of its output where it has no quantizer of its own."""
         body = _body(layer)
         if not layer.kernel and len(self.tensors[source.tensor].shape) == 4:
             shape = self.tensors[source.tensor].shape
-            flat = self.plain(f"{name}_flatten", Reshape((shape[0], int(np.prod(shape[1:])))), (source.tensor,),
+            flat = self.plain(f"{name}_flatten", ir.Reshape((shape[0], int(np.prod(shape[1:])))), (source.tensor,),
                               self.tensors[source.tensor].scheme)
             source = TrainedTensor(flat, source.bits, source.basis, source.reach)
         result = self._floats(name, layer, body, source, clamp) if self.floating \
@@ -92,32 +74,33 @@ class _Exporter:
         if layer.pool is None:
             return result
         size, stride = layer.pool
-        pooled = self.plain(f"{name}_pool", MaxPool(Window((size, size), (stride, stride))), (result.tensor,),
+        pooled = self.plain(f"{name}_pool", ir.MaxPool(ir.Window((size, size), (stride, stride))), (result.tensor,),
                             self.tensors[result.tensor].scheme)
         return TrainedTensor(pooled, result.bits, result.basis, result.reach)
 
-    def _floats(self, name: str, layer: Any, body: Conv | Gemm, source: TrainedTensor, clamp: bool) -> TrainedTensor:
+    def _floats(self, name: str, layer: Any, body: ir.Conv | ir.Gemm, source: TrainedTensor, clamp: bool) -> TrainedTensor:
         gain, offset = _affine(layer)
         weight = _array(layer.weight) * gain.reshape(-1, *[1] * (layer.weight.ndim - 1))
-        own = (Constant(f"{name}_weight", weight.astype(np.float32)), Constant(f"{name}_bias", offset.astype(np.float32)))
-        limit = RELU if clamp or layer.activation is not None else None
+        own = (ir.Constant(f"{name}_weight", weight.astype(np.float32)), ir.Constant(f"{name}_bias", offset.astype(np.float32)))
+        limit = ir.RELU if clamp or layer.activation is not None else None
         op = replace(body, clamp=limit)
-        node = Node(name, op, (source.tensor,), tuple(c.name for c in own), f"{name}_out")
+        node = ir.Node(name, op, (source.tensor,), tuple(c.name for c in own), f"{name}_out")
         return TrainedTensor(self.add(node, own, None), 0, np.ones(1))
 
-    def _coded(self, name: str, layer: Any, body: Conv | Gemm, source: TrainedTensor, scheme: Scheme | None) -> TrainedTensor:
+    def _coded(self, name: str, layer: Any, body: ir.Conv | ir.Gemm, source: TrainedTensor,
+               scheme: ir.Scheme | None) -> TrainedTensor:
         weights, bits, basis = _weights(layer)
         learned = LearnedLayer(body, weights, bits, basis, source.bits, source.basis, *_affine(layer))
         activation = layer.activation
         if activation is None or isinstance(activation, ByteActivation):
             if activation is not None:
-                scheme = Scheme(8, False, (int(activation.exponent()),))
+                scheme = ir.Scheme(8, False, (int(activation.exponent()),))
             assert scheme is not None
             node, own = coded_node(name, learned, source.tensor, f"{name}_out", None, source.reach, self.product_bits)
             return TrainedTensor(self.add(node, own, scheme), 0, np.asarray([scheme.scale]), scheme.hi)
         input_basis, boundaries = _quantizer(activation)
         node, own = coded_node(name, learned, source.tensor, f"{name}_out", boundaries, source.reach, self.product_bits)
-        return TrainedTensor(self.add(node, own, Scheme(activation.bits, False, (0,))), activation.bits, input_basis)
+        return TrainedTensor(self.add(node, own, ir.Scheme(activation.bits, False, (0,))), activation.bits, input_basis)
 
     def chain(self, network: Any, image: TrainedTensor) -> str:
         source = image
@@ -125,7 +108,7 @@ class _Exporter:
             source = self.layer(f"layer{i + 1}", layer, source, self.logits(layer) if layer.activation is None else None)
         return source.tensor
 
-    def logits(self, layer: Any) -> Scheme | None:
+    def logits(self, layer: Any) -> ir.Scheme | None:
         return None if self.floating else self.fixed(self.largest[id(layer)], True)
 
     def residual(self, network: Any, image: TrainedTensor) -> str:
@@ -137,66 +120,67 @@ class _Exporter:
         stream = self.layer("first", network.first, image, wide, clamp=True)
         for i, block in enumerate(network.blocks):
             stream = self._block(f"block{i + 1}", block, stream, wide, signed)
-        mean = self.plain("average", GlobalAvgPool(), (stream.tensor,), wide)
+        mean = self.plain("average", ir.GlobalAvgPool(), (stream.tensor,), wide)
         averaged = TrainedTensor(mean, 0, stream.basis, stream.reach)
         return self.layer("last", network.last, averaged, self.logits(network.last)).tensor
 
-    def _block(self, name: str, block: Any, stream: TrainedTensor, wide: Scheme | None, signed: Scheme | None) -> TrainedTensor:
+    def _block(self, name: str, block: Any, stream: TrainedTensor, wide: ir.Scheme | None,
+               signed: ir.Scheme | None) -> TrainedTensor:
         inner = self.layer(f"{name}_first", block.first, self._entry(name, block, stream, wide), None)
         branch = self.layer(f"{name}_second", block.second, inner, signed)
         shortcut = self._shortcut(name, block, stream.tensor, wide)
-        total = self.plain(f"{name}_add", Add(RELU), (branch.tensor, shortcut), wide)
+        total = self.plain(f"{name}_add", ir.Add(ir.RELU), (branch.tensor, shortcut), wide)
         return TrainedTensor(total, 0, stream.basis, stream.reach)
 
-    def _entry(self, name: str, block: Any, stream: TrainedTensor, wide: Scheme | None) -> TrainedTensor:
+    def _entry(self, name: str, block: Any, stream: TrainedTensor, wide: ir.Scheme | None) -> TrainedTensor:
         if wide is None:
             return stream
         activation = block.entry.activation
         if isinstance(activation, ByteActivation):
-            scheme = Scheme(8, False, (int(activation.exponent()),))
-            stored = self.plain(f"{name}_entry", Clip(), (stream.tensor,), scheme)
+            scheme = ir.Scheme(8, False, (int(activation.exponent()),))
+            stored = self.plain(f"{name}_entry", ir.Clip(), (stream.tensor,), scheme)
             return TrainedTensor(stored, 0, np.asarray([scheme.scale]), scheme.hi)
         basis, boundaries = _quantizer(activation)
         gain, offset = affine_of(block.entry.norm)
         node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, boundaries, gain, offset)
-        return TrainedTensor(self.add(node, (steps,), Scheme(activation.bits, False, (0,))), activation.bits, basis)
+        return TrainedTensor(self.add(node, (steps,), ir.Scheme(activation.bits, False, (0,))), activation.bits, basis)
 
-    def _shortcut(self, name: str, block: Any, tensor: str, wide: Scheme | None) -> str:
+    def _shortcut(self, name: str, block: Any, tensor: str, wide: ir.Scheme | None) -> str:
         stride, grow = block.shortcut.stride, block.shortcut.grow
         if stride == 1 and not grow:
             return tensor
         channels = self.tensors[tensor].shape[1]
         ones = np.eye(channels + grow, channels).reshape(channels + grow, channels, 1, 1)
-        weight, bias = (Constant(f"{name}_shortcut_weight", ones.astype(np.float32)),
-                        Constant(f"{name}_shortcut_bias", np.zeros(channels + grow, dtype=np.float32)))
+        weight, bias = (ir.Constant(f"{name}_shortcut_weight", ones.astype(np.float32)),
+                        ir.Constant(f"{name}_shortcut_bias", np.zeros(channels + grow, dtype=np.float32)))
         if wide is not None:
-            weight = Constant(weight.name, ones.astype(np.int8), Scheme(8, True, (0,) * (channels + grow), 0))
-            bias = Constant(bias.name, bias.array.astype(np.int32), Scheme(32, True, wide.exponents * (channels + grow), 0))
-        op = Conv(channels + grow, Window((1, 1), (stride, stride)))
-        return self.add(Node(f"{name}_shortcut", op, (tensor,), (weight.name, bias.name), f"{name}_shortcut_out"),
+            weight = ir.Constant(weight.name, ones.astype(np.int8), ir.Scheme(8, True, (0,) * (channels + grow), 0))
+            bias = ir.Constant(bias.name, bias.array.astype(np.int32), ir.Scheme(32, True, wide.exponents * (channels + grow), 0))
+        op = ir.Conv(channels + grow, ir.Window((1, 1), (stride, stride)))
+        return self.add(ir.Node(f"{name}_shortcut", op, (tensor,), (weight.name, bias.name), f"{name}_shortcut_out"),
                         (weight, bias), wide)
 
 
-def _array(tensor: Any) -> Real:
-    found: Real = tensor.detach().cpu().double().numpy()
+def _array(tensor: Any) -> ir.Real:
+    found: ir.Real = tensor.detach().cpu().double().numpy()
     return found
 
 
-def _body(layer: Any) -> Conv | Gemm:
+def _body(layer: Any) -> ir.Conv | ir.Gemm:
     filters = int(layer.weight.shape[0])
     if not layer.kernel:
-        return Gemm(filters)
-    return Conv(filters, Window((layer.kernel, layer.kernel), (layer.stride, layer.stride), (layer.pad,) * 4))
+        return ir.Gemm(filters)
+    return ir.Conv(filters, ir.Window((layer.kernel, layer.kernel), (layer.stride, layer.stride), (layer.pad,) * 4))
 
 
-def _affine(layer: Any) -> tuple[Real, Real]:
+def _affine(layer: Any) -> tuple[ir.Real, ir.Real]:
     """Gain and offset of BatchNorm as it evaluates, or one and the bias."""
     if layer.norm is None:
         return np.ones(len(layer.weight)), _array(layer.bias)
     return affine_of(layer.norm)
 
 
-def _weights(layer: Any) -> tuple[Array, int, Real]:
+def _weights(layer: Any) -> tuple[ir.Array, int, ir.Real]:
     """Codes with their basis, or plain bytes with their scale."""
     weight, quantizer = layer.weight.detach(), layer.quantizer
     flat = weight.reshape(weight.shape[0], -1)
@@ -207,14 +191,14 @@ def _weights(layer: Any) -> tuple[Array, int, Real]:
     return codes.cpu().numpy().astype(np.uint8).reshape(weight.shape), quantizer.bits, _array(quantizer.basis)
 
 
-def _quantizer(activation: Any) -> tuple[Real, list[float]]:
+def _quantizer(activation: Any) -> tuple[ir.Real, list[float]]:
     """Basis and boundaries of an activation quantizer, computed in double precision from its float32 basis."""
     basis = _array(activation.basis)
     return basis, boundaries_of(ranked(basis)[0]).tolist()
 
 
 @torch.no_grad()
-def largest_outputs(network: Any, images: Array) -> dict[int, float]:
+def largest_outputs(network: Any, images: ir.Array) -> dict[int, float]:
     """The largest magnitude every layer and block writes for some images."""
     found: dict[int, float] = {}
 
@@ -230,12 +214,12 @@ def largest_outputs(network: Any, images: Array) -> dict[int, float]:
     return found
 
 
-def to_graph(network: Any, images: Array, name: str = "network", product_bits: int = PRODUCT_BITS) -> Graph:
+def to_graph(network: Any, images: ir.Array, name: str = "network", product_bits: int = PRODUCT_BITS) -> ir.Graph:
     """The graph of a trained network; `images` (bytes) show how large its fixed-point tensors become."""
     assert isinstance(network, Chain | Residual), "chains and residual networks are exported"
     floating = all(isinstance(m.quantizer, nn.Identity) for m in network.modules() if isinstance(m, TrainedLayer))
     exporter = _Exporter(largest_outputs(network, images), product_bits, floating)
-    exporter.tensors["image"] = Tensor("image", (1, *network.shape), None if floating else IMAGE)
+    exporter.tensors["image"] = ir.Tensor("image", (1, *network.shape), None if floating else IMAGE)
     image = TrainedTensor("image", 0, np.asarray([IMAGE.scale]), IMAGE.hi)
     last = exporter.chain(network, image) if isinstance(network, Chain) else exporter.residual(network, image)
-    return Graph(name, ("image",), (last,), tuple(exporter.nodes), exporter.tensors, {c.name: c for c in exporter.constants})
+    return ir.Graph(name, ("image",), (last,), tuple(exporter.nodes), exporter.tensors, {c.name: c for c in exporter.constants})

@@ -18,30 +18,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from dovetail import ir
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.ir import (
-    Add,
-    Array,
-    AvgPool,
-    Clamp,
-    Clip,
-    Concat,
-    Conv,
-    Gemm,
-    GlobalAvgPool,
-    Graph,
-    MaxPool,
-    Mul,
-    Node,
-    Op,
-    Real,
-    Reshape,
-    Scheme,
-    Select,
-    Transpose,
-    Upsample,
-    Window,
-)
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.mixed import BitChoices
@@ -51,23 +29,23 @@ from dovetail.words import counted
 Tensor = Any
 
 
-def _bounded(x: Tensor, clamp: Clamp | None) -> Tensor:
+def _bounded(x: Tensor, clamp: ir.Clamp | None) -> Tensor:
     if clamp is None:
         return x
     return functional.relu(x) if clamp.lo == 0 and clamp.hi == np.inf else x.clamp(clamp.lo, clamp.hi)
 
 
-def _padded(x: Tensor, window: Window, value: float) -> Tensor:
+def _padded(x: Tensor, window: ir.Window, value: float) -> Tensor:
     top, left, bottom, right = window.pads
     return functional.pad(x, (left, right, top, bottom), value=value) if any(window.pads) else x
 
 
-def _maximum(op: MaxPool, x: Tensor) -> Tensor:
+def _maximum(op: ir.MaxPool, x: Tensor) -> Tensor:
     padded = _padded(x, op.window, float("-inf"))
     return functional.max_pool2d(padded, op.window.kernel, op.window.stride, dilation=op.window.dilation)
 
 
-def _average(op: AvgPool, x: Tensor) -> Tensor:
+def _average(op: ir.AvgPool, x: Tensor) -> Tensor:
     if op.window.dilation != (1, 1):
         raise UnsupportedError("AvgPool with dilation: not trained; choose bits after training with `dovetail bits`")
     total, ones = (functional.avg_pool2d(_padded(v, op.window, 0.0), op.window.kernel, op.window.stride)
@@ -75,24 +53,24 @@ def _average(op: AvgPool, x: Tensor) -> Tensor:
     return total if op.count_pads else total / ones
 
 
-MOVES: dict[type[Op], Callable[..., Tensor]] = {
-    Add: lambda op, *x: _bounded(x[0] + x[1], op.clamp),
-    Mul: lambda op, *x: _bounded(x[0] * x[1], op.clamp),
-    Clip: lambda op, x: _bounded(x, op.clamp),
-    Concat: lambda op, *x: torch.cat(x, dim=op.axis),
-    Reshape: lambda op, x: x.reshape(x.shape[0], *op.shape[1:]),
-    Select: lambda op, x: x[:, list(op.indices)],
-    Transpose: lambda op, x: x.permute(op.perm),
-    Upsample: lambda op, x: x.repeat_interleave(op.rows, dim=2).repeat_interleave(op.columns, dim=3),
-    MaxPool: _maximum,
-    AvgPool: _average,
-    GlobalAvgPool: lambda op, x: x.mean(dim=(2, 3), keepdim=True),
+MOVES: dict[type[ir.Op], Callable[..., Tensor]] = {
+    ir.Add: lambda op, *x: _bounded(x[0] + x[1], op.clamp),
+    ir.Mul: lambda op, *x: _bounded(x[0] * x[1], op.clamp),
+    ir.Clip: lambda op, x: _bounded(x, op.clamp),
+    ir.Concat: lambda op, *x: torch.cat(x, dim=op.axis),
+    ir.Reshape: lambda op, x: x.reshape(x.shape[0], *op.shape[1:]),
+    ir.Select: lambda op, x: x[:, list(op.indices)],
+    ir.Transpose: lambda op, x: x.permute(op.perm),
+    ir.Upsample: lambda op, x: x.repeat_interleave(op.rows, dim=2).repeat_interleave(op.columns, dim=3),
+    ir.MaxPool: _maximum,
+    ir.AvgPool: _average,
+    ir.GlobalAvgPool: lambda op, x: x.mean(dim=(2, 3), keepdim=True),
 }
 """How torch computes what has no weights; gradients come with it."""
-KEEP_SIGN = (Concat, Reshape, Select, Transpose, Upsample, MaxPool, AvgPool, GlobalAvgPool, Add, Mul)
+KEEP_SIGN = tuple(op for op in MOVES if op is not ir.Clip)
 
 
-def not_negative(graph: Graph) -> set[str]:
+def not_negative(graph: ir.Graph) -> set[str]:
     """Tensors that cannot fall below zero, whatever the images are."""
     found: set[str] = set()
     for node in graph.nodes:
@@ -105,19 +83,19 @@ def not_negative(graph: Graph) -> set[str]:
 class Tuned(nn.Module):
     """A layer of the file: its weights, a norm that begins where the floats were, and a quantizer."""
 
-    def __init__(self, node: Node, weight: Array, bias: Array, quantizer: Any) -> None:
+    def __init__(self, node: ir.Node, weight: ir.Array, bias: ir.Array, quantizer: Any) -> None:
         super().__init__()
-        assert isinstance(node.op, Conv | Gemm)
+        assert isinstance(node.op, ir.Conv | ir.Gemm)
         self.op, self.ready = node.op, False
         self.weight = nn.Parameter(torch.from_numpy(weight.astype(np.float32)))
         self.register_buffer("begun", torch.zeros(()))
-        self.norm = (nn.BatchNorm2d if isinstance(node.op, Conv) else nn.BatchNorm1d)(len(weight))
+        self.norm = (nn.BatchNorm2d if isinstance(node.op, ir.Conv) else nn.BatchNorm1d)(len(weight))
         with torch.no_grad():  # means of zero and deviations of one: until it is trained, the layer is the file's
             self.norm.bias.copy_(torch.from_numpy(bias.astype(np.float32)))
         self.quantizer = quantizer
 
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
-        if isinstance(self.op, Gemm):
+        if isinstance(self.op, ir.Gemm):
             return functional.linear(x, weight)
         window = self.op.window
         return functional.conv2d(_padded(x, window, 0.0), weight, None, window.stride, 0, window.dilation, self.op.groups)
@@ -146,7 +124,7 @@ class Tuned(nn.Module):
 class ImportedNetwork(nn.Module):
     """The graph of a file; images come as bytes over 256, which `mean` and `deviation` by channel turn into what it reads."""
 
-    def __init__(self, graph: Graph, precision: Precision, mean: tuple[float, ...] = (),
+    def __init__(self, graph: ir.Graph, precision: Precision, mean: tuple[float, ...] = (),
                  deviation: tuple[float, ...] = ()) -> None:
         super().__init__()
         self.graph, self.precision = graph, precision
@@ -155,10 +133,10 @@ class ImportedNetwork(nn.Module):
             raise UnsupportedError(f"{precision}: networks from files have as many bits for activations as for weights, or 8: "
                                    f"w{precision.weights}a{precision.weights} or w{precision.weights}a8")
         self.shape = graph.shape(graph.inputs[0])[1:]
-        layers = [n for n in graph.nodes if isinstance(n.op, Conv | Gemm)]
+        layers = [n for n in graph.nodes if isinstance(n.op, ir.Conv | ir.Gemm)]
         ends = {n.name for n in (*(n for n in layers if n.inputs[0] in graph.inputs), *layers[-1:])} if precision.ends else set()
         positive = not_negative(graph)
-        self.kinds = {n.name: "int8" if n.name in ends or n.op.bounds not in (None, Clamp(0.0, np.inf))
+        self.kinds = {n.name: "int8" if n.name in ends or n.op.bounds not in (None, ir.Clamp(0.0, np.inf))
                       else f"lq{precision.weights}" for n in layers}
         self.coded = {n.inputs[0] for n in layers if self.kinds[n.name] != "int8" and n.inputs[0] in positive
                       and precision.activations <= 4}
@@ -172,7 +150,7 @@ class ImportedNetwork(nn.Module):
             whole = np.broadcast_to(np.asarray(values or (plain,), dtype=np.float32), (channels,)).reshape(-1, 1, 1)
             self.register_buffer(name, torch.from_numpy(whole.copy()), persistent=False)
 
-    def _tuned(self, node: Node) -> Tuned:
+    def _tuned(self, node: ir.Node) -> Tuned:
         weight, bias = (self.graph.constants[name].array for name in node.params)
         fan = int(np.prod(weight.shape[1:]))
         return Tuned(node, weight, bias, weight_quantizer(self.precision, len(weight), fan, self.kinds[node.name] == "int8"))
@@ -199,15 +177,15 @@ def _key(name: str) -> str:
     return "layer_" + name.replace(".", "·")
 
 
-def _check(graph: Graph) -> None:
+def _check(graph: ir.Graph) -> None:
     for node in graph.nodes:
-        if not isinstance(node.op, Conv | Gemm) and type(node.op) not in MOVES:
+        if not isinstance(node.op, ir.Conv | ir.Gemm) and type(node.op) not in MOVES:
             raise UnsupportedError(f"{graph.name}: {node.name} ({type(node.op).__name__}) is not trained here; "
                                    "choose bits after training with `dovetail bits`, which takes any network")
     if len(graph.inputs) != 1 or len(graph.outputs) != 1 or len(graph.shape(graph.inputs[0])) != 4:
         raise UnsupportedError(f"{graph.name}: {counted(len(graph.inputs), 'input')} and "
                                f"{counted(len(graph.outputs), 'output')}; one image and one vector of scores are trained")
-    if graph.quantized or not any(isinstance(n.op, Conv | Gemm) for n in graph.nodes):
+    if graph.quantized or not any(isinstance(n.op, ir.Conv | ir.Gemm) for n in graph.nodes):
         raise UsageError(f"{graph.name}: came quantized, or without a layer to train; give the float network")
 
 
@@ -240,21 +218,22 @@ class _Trained(BitChoices):
     def is_plain(self, tensor: str, signed: bool) -> bool:
         return tensor not in self.origin.coded
 
-    def basis_of(self, tensor: str, bits: int) -> Real:
-        basis: Real = self.origin.entries[_key(tensor)].basis.detach().cpu().double().numpy()
+    def basis_of(self, tensor: str, bits: int) -> ir.Real:
+        basis: ir.Real = self.origin.entries[_key(tensor)].basis.detach().cpu().double().numpy()
         return basis
 
-    def codes_of(self, node: Node, bits: int) -> tuple[Array, Real]:
+    def codes_of(self, node: ir.Node, bits: int) -> tuple[ir.Array, ir.Real]:
         layer = self.origin.tuned[_key(node.name)]
         codes, _ = layer.quantizer.coded(layer.weight.detach().reshape(len(layer.weight), -1))
         return (codes.cpu().numpy().astype(np.uint8).reshape(tuple(layer.weight.shape)),
                 layer.quantizer.basis.detach().cpu().double().numpy())
 
-    def affine_of(self, node: Node, codes: Array, fitted: Real, basis: Real | None, scheme: Scheme) -> tuple[Real, Real]:
+    def affine_of(self, node: ir.Node, codes: ir.Array, fitted: ir.Real, basis: ir.Real | None,
+                  scheme: ir.Scheme) -> tuple[ir.Real, ir.Real]:
         return affine_of(self.origin.tuned[_key(node.name)].norm)
 
 
-def to_graph(network: ImportedNetwork, images: Array, name: str) -> Graph:
+def to_graph(network: ImportedNetwork, images: ir.Array, name: str) -> ir.Graph:
     """The trained network as a graph: floats where nothing was quantized, else exact integers of the chosen bits.
 
     `images` (bytes) show how large the tensors between layers become.
@@ -278,8 +257,8 @@ def to_graph(network: ImportedNetwork, images: Array, name: str) -> Graph:
     return menu.graph(network.kinds)
 
 
-def as_read(network: ImportedNetwork, images: Array) -> Array:
+def as_read(network: ImportedNetwork, images: ir.Array) -> ir.Array:
     """Bytes as the numbers that the file's input stands for."""
     mean, deviation = (v.detach().cpu().numpy() for v in (network.mean, network.deviation))
-    values: Array = ((images.astype(np.float32) / 256 - mean) / deviation).astype(np.float32)
+    values: ir.Array = ((images.astype(np.float32) / 256 - mean) / deviation).astype(np.float32)
     return values

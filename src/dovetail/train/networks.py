@@ -18,14 +18,7 @@ from torch.nn import functional
 
 from dovetail.errors import UsageError
 from dovetail.ir import Real
-from dovetail.train.quantizers import (
-    ByteActivation,
-    ByteWeight,
-    LearnedActivation,
-    LearnedWeight,
-    UniformActivation,
-    UniformWeight,
-)
+from dovetail.train import quantizers
 
 Tensor = Any
 FLOAT = 32
@@ -68,8 +61,8 @@ def activation_of(precision: Precision) -> Any:
     if precision.activations == FLOAT:
         return nn.ReLU()
     if precision.activations == 8:
-        return ByteActivation()
-    return (LearnedActivation if precision.method == "lq" else UniformActivation)(precision.activations)
+        return quantizers.ByteActivation()
+    return (quantizers.LearnedActivation if precision.method == "lq" else quantizers.UniformActivation)(precision.activations)
 
 
 def weight_quantizer(precision: Precision, filters: int, fan: int, plain: bool) -> Any:
@@ -77,10 +70,10 @@ def weight_quantizer(precision: Precision, filters: int, fan: int, plain: bool) 
     if precision.floating:
         return nn.Identity()
     if plain:
-        return ByteWeight()
+        return quantizers.ByteWeight()
     if precision.method == "lq":
-        return LearnedWeight(precision.weights, filters, fan)
-    return UniformWeight(precision.weights, filters)
+        return quantizers.LearnedWeight(precision.weights, filters, fan)
+    return quantizers.UniformWeight(precision.weights, filters)
 
 
 class TrainedLayer(nn.Module):
@@ -164,7 +157,7 @@ class BlockEntry(nn.Module):
     def __init__(self, precision: Precision, channels: int) -> None:
         super().__init__()
         self.activation = activation_of(precision)
-        self.norm = None if isinstance(self.activation, ByteActivation) else Rising(channels)
+        self.norm = None if isinstance(self.activation, quantizers.ByteActivation) else Rising(channels)
         self.register_buffer("begun", torch.zeros(()))
         self.ready = False
 
