@@ -4,38 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.cli.options import (
-    Commands,
-    add_board,
-    add_json,
-    add_model,
-    add_numbers,
-    add_planning,
-    add_saved_plan,
-)
+from dovetail.cli import options
 
 
-def add_commands(commands: Commands) -> None:
+def add_commands(commands: options.Commands) -> None:
     """`platforms`, `plan`, `pareto`, `bits`."""
     platforms = commands.add("platforms", "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
     platforms.add_argument("--models", action="store_true", help="the fitted models in place of boards: source, rows, error, box")
-    add_json(platforms)
+    options.add_json(platforms)
 
     plan = commands.add("plan", "decide which device computes which slice of which layer, with a proven bound",
                         "dovetail plan model.onnx -p tx2-c10gx --objective energy --max-latency-ms 5 --json -")
-    add_model(plan)
-    add_planning(plan)
-    add_numbers(plan)
-    add_saved_plan(plan)
+    options.add_model(plan)
+    options.add_planning(plan)
+    options.add_numbers(plan)
+    options.add_saved_plan(plan)
     plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
-    add_json(plan)
+    options.add_json(plan)
 
     pareto = commands.add("pareto", "the fastest plan for every of several limits on energy, each with its proof",
                           "dovetail pareto model.onnx -p tx2-c10gx --points 20 -o front.svg")
-    add_model(pareto)
-    add_board(pareto)
+    options.add_model(pareto)
+    options.add_board(pareto)
     pareto.add_argument("--points", type=int, default=20, help="limits, evenly spread (default: %(default)s)")
     pareto.add_argument("--areas", type=int, default=1,
                         help="a front for each of so many parts of the FPGAs' area, such as 4 for quarters (default: all of it)")
@@ -43,12 +35,12 @@ def add_commands(commands: Commands) -> None:
                         help="seconds to search for each point that is not proven sooner, counted in work, so that every machine "
                              "finds the same points (default: %(default)s)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
-    add_json(pareto)
+    options.add_json(pareto)
 
     bits = commands.add("bits", "int8, int4 or LQ codes, layer by layer: the measured front of accuracy, latency and area",
                         "dovetail bits model.onnx --data test.npz --calibration train.npz -p tx2-c10gx -o bits/model")
-    add_model(bits)
-    add_planning(bits)
+    options.add_model(bits)
+    options.add_planning(bits)
     bits.add_argument("--calibration", type=Path, metavar="X.npz", help="samples under key 'x', one per row (default: synthetic)")
     bits.add_argument("--data", type=Path, required=True, metavar="X.npz", help="images under 'x', integer labels under 'y'")
     bits.add_argument("--kinds", default="int8,int4,lq2", metavar="LIST",
@@ -59,4 +51,4 @@ def add_commands(commands: Commands) -> None:
     bits.add_argument("--also", action="append", default=[], type=Path, metavar="MODEL",
                       help="a quantized model of the same task, such as a trained one, measured beside; repeatable")
     bits.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the chosen model.onnx, bits.html, bits.json")
-    add_json(bits)
+    options.add_json(bits)

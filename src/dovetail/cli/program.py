@@ -29,8 +29,8 @@ EXAMPLES = """examples:
 ACTIONS = {
     "inspect": "models", "zoo": "zoo", "quantize": "models", "evaluate": "builds", "platforms": "boards", "plan": "plans",
     "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds", "run": "builds", "synth": "builds",
-    "export": "builds", "selftest": "builds", "power": "builds", "report": "builds", "calibrate": "calibration",
-    "validate-models": "campaigns", "campaign": "campaigns", "reproduce": "reproduce", "train": "training",
+    "export": "builds", "selftest": "builds", "power": "builds", "report": "builds", "calibrate": "devices",
+    "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
