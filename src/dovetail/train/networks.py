@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -193,9 +194,9 @@ class ResidualBlock(nn.Module):
 
 
 class Residual(nn.Module):
-    """ResNet for small images: three stages of blocks, global average, classifier."""
+    """ResNet for small images: three stages of `depth` blocks, global average, classifier."""
 
-    def __init__(self, precision: Precision, depth: int, width: int, shape: tuple[int, int, int], classes: int) -> None:
+    def __init__(self, depth: int, precision: Precision, shape: tuple[int, int, int], classes: int, width: int) -> None:
         super().__init__()
         self.shape = shape
         self.first = TrainedLayer(precision, shape[0], width, 3, 1, 1, activated=False, end=True)
@@ -215,8 +216,11 @@ class Residual(nn.Module):
         return self.last(u.mean(dim=(2, 3)))
 
 
-def _pairs(count: int, precision: Precision, shape: tuple[int, int, int], classes: int, width: int) -> Chain:
-    """Pairs of convolutions, twice as wide from one pair to the next, each with a pool behind it, and a classifier."""
+def pairs(count: int, precision: Precision, shape: tuple[int, int, int], classes: int, width: int) -> Chain:
+    """Pairs of convolutions, twice as wide from one pair to the next, each with a pool behind it, and a classifier.
+
+    Three pairs are LQ-Nets' VGG-small; two suffice for grey images of 28x28 on any processor.
+    """
     layers, channels = [], shape[0]
     for index in range(2 * count):
         filters = width << (index // 2)
@@ -224,11 +228,6 @@ def _pairs(count: int, precision: Precision, shape: tuple[int, int, int], classe
         channels = filters
     size = (shape[1] >> count) * (shape[2] >> count)
     return Chain([*layers, TrainedLayer(precision, channels * size, classes, activated=False, end=True, norm=False)], shape)
-
-
-def vgg_small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 128) -> Chain:
-    """Six convolutions in three widths, a pool after each pair, and a classifier, as LQ-Nets have it."""
-    return _pairs(3, precision, shape, classes, width)
 
 
 def alexnet(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 96) -> Chain:
@@ -253,22 +252,9 @@ def alexnet(precision: Precision, shape: tuple[int, int, int], classes: int, wid
         TrainedLayer(precision, w * 128 // 3, classes, activated=False, end=True, norm=False)], shape)
 
 
-def small(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Chain:
-    """Four convolutions and a classifier, for grey images of 28x28 on any processor."""
-    return _pairs(2, precision, shape, classes, width)
-
-
-def resnet20(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Residual:
-    return Residual(precision, 3, width, shape, classes)
-
-
-def resnet8(precision: Precision, shape: tuple[int, int, int], classes: int, width: int = 16) -> Residual:
-    """One block per stage: the residual form, small enough for any processor."""
-    return Residual(precision, 1, width, shape, classes)
-
-
-NETWORKS: dict[str, Callable[..., Any]] = {"resnet20": resnet20, "resnet8": resnet8, "vgg-small": vgg_small, "alexnet": alexnet,
-                                           "small": small}
+NETWORKS: dict[str, Callable[..., Any]] = {
+    "resnet20": partial(Residual, 3, width=16), "resnet8": partial(Residual, 1, width=16),
+    "vgg-small": partial(pairs, 3, width=128), "alexnet": alexnet, "small": partial(pairs, 2, width=16)}
 
 
 def build(name: str, precision: Precision, shape: tuple[int, int, int], classes: int, width: int | None = None) -> Any:
