@@ -15,15 +15,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
-from dovetail.partition.geometric.paper import (
-    KAPPA,
-    PaperLayer,
-    PaperProblem,
-    TighteningSchedule,
-    communication_weight,
-    step_norm,
-    tighten,
-)
+from dovetail.partition.geometric import paper
 from dovetail.partition.geometric.rounding import whole_units
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import Mode
@@ -72,8 +64,8 @@ def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tu
         "paper": "gp-2023", "board": BOARD, "figure_3_and_4": _example(("fpga", "gpu"), CHANNEL_US),
         "figure_5": _example(("fpga", "gpu", "cpu"), {**CHANNEL_US, "cpu": _cpu_channel_us()}),
         "figure_3_on_published_models": _example_on_rows(), "figure_3_on_fitted_models": _example_on_fits(board),
-        "figure_7": {str(k): [communication_weight(x / 20, k) for x in range(21)] for k in KAPPAS},
-        "figure_8": {str(k): step_norm(k) for k in KAPPAS}, "figure_8_printed": {str(KAPPA): 0.12},
+        "figure_7": {str(k): [paper.communication_weight(x / 20, k) for x in range(21)] for k in KAPPAS},
+        "figure_8": {str(k): paper.step_norm(k) for k in KAPPAS}, "figure_8_printed": {str(paper.KAPPA): 0.12},
         "printed_filters_of_resnet18": PRINTED_FILTERS, "printed_gain_over_balanced": PRINTED_OVER_BALANCED}
     found["figure_9"] = []
     for i, name in enumerate(networks):
@@ -90,8 +82,8 @@ def _cpu_channel_us() -> float:
     return (whole - one) / (EXAMPLE.channels - 1) * 1e6
 
 
-def _steps(layer: PaperLayer, step: float | None) -> dict[str, Any]:
-    found = tighten(PaperProblem((layer,), kappa=None), step=step)
+def _steps(layer: paper.PaperLayer, step: float | None) -> dict[str, Any]:
+    found = paper.tighten(paper.PaperProblem((layer,), kappa=None), step=step)
     units = [whole_units(layer.channels, s.shares[0]) for s in found.steps]
     return {"devices": list(layer.devices), "met": found.met[0], "iteration": len(found.steps),
             "alpha": found.answer.alphas[0], "channels": list(units[-1]),
@@ -102,8 +94,8 @@ def _steps(layer: PaperLayer, step: float | None) -> dict[str, Any]:
 def _example(devices: tuple[str, ...], channel_us: Mapping[str, float]) -> dict[str, Any]:
     """Figures 3 to 5: the tightening, and the best there is."""
     count = EXAMPLE.channels
-    layer = PaperLayer("example", count, {d: ((channel_us[d] * count, 1.0),) for d in devices}, {d: () for d in devices}, {})
-    found = _steps(layer, ALPHA_STEP)
+    compute = {d: ((channel_us[d] * count, 1.0),) for d in devices}
+    found = _steps(paper.PaperLayer("example", count, compute, {d: () for d in devices}, {}), ALPHA_STEP)
     us = sum(n * channel_us[d] for n, d in zip(found["channels"], devices, strict=True))
     best = min(devices, key=channel_us.__getitem__)
     return {**found, "us": us, "best_channels": [count if d == best else 0 for d in devices], "best_us": count * channel_us[best]}
@@ -118,7 +110,7 @@ def _example_on_rows() -> dict[str, Any]:
         us = [1e6 * sum(c for c, _ in by_filters(model, replace(EXAMPLE, channels=n))) for n in range(1, count + 1)]
         slope, start = np.polyfit(shares, us, 1)
         compute[device] = tuple((float(c), e) for c, e in ((start, 0.0), (slope, 1.0)) if c > 0)
-    return _steps(PaperLayer("example", count, compute, {d: () for d in compute}, {}), None)
+    return _steps(paper.PaperLayer("example", count, compute, {d: () for d in compute}, {}), None)
 
 
 def _example_on_fits(board: Platform) -> dict[str, Any]:
@@ -147,10 +139,11 @@ def _one_layer() -> Graph:
 def _network(name: str, reading: FpgaTime, limited: bool, board: Platform) -> dict[str, Any]:
     """Figure 9 and Table 1 for one network under one reading."""
     layers = tuple(paper_layer(f"{name}.{i}", x, reading, limited, board) for i, x in enumerate(NETWORKS[name], 1))
-    found = tighten(PaperProblem(layers, shared_budget=False))
+    found = paper.tighten(paper.PaperProblem(layers, shared_budget=False))
     rows = [_layer_row(x, s) for x, s in zip(layers, found.answer.shares, strict=True)]
     total = {k: sum(r["seconds"][k] for r in rows) for k in rows[0]["seconds"]}
-    schedules = {s.value: len(tighten(PaperProblem(layers[:3], shared_budget=False), s).steps) for s in TighteningSchedule}
+    first = paper.PaperProblem(layers[:3], shared_budget=False)
+    schedules = {s.value: len(paper.tighten(first, s).steps) for s in paper.TighteningSchedule}
     return {"network": name, "fpga": reading.value, "area_limited": limited, "layers": rows, "total_s": total,
             "programs": len(found.steps), "programs_of_first_three_layers": schedules, "sums_met": all(found.met),
             "gain_over_cpu": {k: [min(g), max(g)] for k in ("as_counted", "paid")
@@ -159,7 +152,7 @@ def _network(name: str, reading: FpgaTime, limited: bool, board: Platform) -> di
             "gap_to_best": total["paid"] / total["best"] - 1}
 
 
-def _layer_row(layer: PaperLayer, shares: Sequence[float]) -> dict[str, Any]:
+def _layer_row(layer: paper.PaperLayer, shares: Sequence[float]) -> dict[str, Any]:
     units = dict(zip(layer.devices, whole_units(layer.channels, list(shares)), strict=True))
     even = dict(zip(layer.devices, whole_units(layer.channels, [1.0] * len(layer.devices)), strict=True))
     best, best_s = _best(layer)
@@ -168,18 +161,18 @@ def _layer_row(layer: PaperLayer, shares: Sequence[float]) -> dict[str, Any]:
     return {"layer": layer.name, "filters": units, "best_filters": best, "seconds": seconds}
 
 
-def _costs(layer: PaperLayer, device: str, units: Floats, weighted: bool) -> Floats:
+def _costs(layer: paper.PaperLayer, device: str, units: Floats, weighted: bool) -> Floats:
     """Time of so many filters on a device; nothing for none. `weighted` scales transfers by S(x)."""
     shares = units / layer.channels
-    moved = at(layer.transfer[device], shares) * (shares ** (2 * KAPPA) if weighted else 1.0)
+    moved = at(layer.transfer[device], shares) * (shares ** (2 * paper.KAPPA) if weighted else 1.0)
     return np.where(units > 0, at(layer.compute[device], shares) + moved, 0.0)
 
 
-def _counted(layer: PaperLayer, units: Mapping[str, int], weighted: bool = False) -> float:
+def _counted(layer: paper.PaperLayer, units: Mapping[str, int], weighted: bool = False) -> float:
     return float(sum(_costs(layer, d, np.array([float(n)]), weighted)[0] for d, n in units.items()))
 
 
-def _best(layer: PaperLayer) -> tuple[dict[str, int], float]:
+def _best(layer: paper.PaperLayer) -> tuple[dict[str, int], float]:
     """The best division of all, within the area: every number of filters on FPGA and GPU tried, the rest on the CPU."""
     units = np.arange(layer.channels + 1, dtype=np.float64)
     fits = np.ones(len(units), dtype=np.bool_)
@@ -199,7 +192,7 @@ def _energy(name: str, kind: str, board: Platform) -> dict[str, Any]:
     The paper takes Table 1's gains for those of energy where power is constant, and says nothing of them where it is not.
     """
     layers = tuple(paper_layer(f"{name}.{i}", x, FpgaTime.STREAMING, False, board, kind) for i, x in enumerate(NETWORKS[name], 1))
-    found = tighten(PaperProblem(layers, shared_budget=False))
+    found = paper.tighten(paper.PaperProblem(layers, shared_budget=False))
     rows = [_layer_row(x, s) for x, s in zip(layers, found.answer.shares, strict=True)]
     gains = [r["seconds"]["cpu"] / r["seconds"]["paid"] for r in rows]
     balanced, paid = (sum(r["seconds"][k] for r in rows) for k in ("balanced", "paid"))
@@ -225,7 +218,7 @@ def text(document: Mapping[str, Any]) -> str:
                     [[str(i), f"{s['alpha']:g}", *(f"{c:.2f}" for c in s["channels"]), f"{s['sum']:.3f}", f"{s['us']:.1f}"]
                      for i, s in enumerate(steps, 1)], range(6)), "",
               "Figures 7 and 8: " + ", ".join(f"kappa {k}: {v:.3f}" for k, v in document["figure_8"].items())
-              + f" (printed: 0.12 at {KAPPA}); S(61/64) = {communication_weight(61 / 64):.1e}", ""]
+              + f" (printed: 0.12 at {paper.KAPPA}); S(61/64) = {paper.communication_weight(61 / 64):.1e}", ""]
     head = ["network", "FPGA", "area", "first on FPGA", "last on GPU", "printed", "as counted", "paid", "whole", "GPU", "best",
             "over even"]
     lines += ["Figure 9 and Table 1: gains over the CPU, lowest and highest of the layers, then of the whole network",

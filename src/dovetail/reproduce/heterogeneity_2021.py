@@ -227,8 +227,8 @@ def text(document: Mapping[str, Any]) -> str:
         lines += [f"{b['block']}: {b['partition']}; {fits}",
                   table(["input", "GPU ms", "hand ms", "best ms", "GPU mJ", "hand mJ", "best mJ"], rows, range(7)), ""]
     head = ["gain over the GPU", "energy: paper", "ours", "highest", "optimum", "latency: paper", "ours", "highest", "optimum"]
-    lines.append(table(head, [[b["block"], *(_cell(b, key, column) for key in ("energy", "latency") for column in range(4))]
-                              for b in document["blocks"]], range(1, 9)))
+    lines.append(table(head, [[b["block"], *(gains.told(found[key]) for key in KEYS for found in (
+        b["paper"]["table_1"], b["gain"], b["best_gain"], b["optimum_gain"]))] for b in document["blocks"]], range(1, 9)))
     lines += ["", "ours: mean over all sizes, as Figure 4; highest: at the best size; optimum: the best plan that fits, mean",
               *(["! does not fit the FPGA, and has no gain: its times would be those of no hardware"]
                 if not all(b["fits"] for b in document["blocks"]) else [])]
@@ -258,8 +258,3 @@ def figures(document: Mapping[str, Any]) -> dict[str, str]:
             name = f"figure_4_{b['block'].lower().replace(' ', '_').replace('.', '')}_{key}.svg"
             found[name] = gp_figures.lines(f"Figure 4: {b['block']}, log10 of {unit}", shown, "log2 of the input's side")
     return found
-
-
-def _cell(block: Mapping[str, Any], key: str, column: int) -> str:
-    value = (block["paper"]["table_1"], block["gain"], block["best_gain"], block["optimum_gain"])[column][key]
-    return gains.told(value)
