@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dovetail.zoo import alexnet, inception, mobilenet, nas, resnet, shufflenet, squeezenet, transformer, xception
+from dovetail.zoo import alexnet, inception, mobilenet, resnet, shufflenet, squeezenet, transformer
 from dovetail.zoo.network import Net
 
 
@@ -87,14 +87,15 @@ _ENTRIES = (
              _torchvision(1_366_792), _giga(0.04), width=0.5, widths=tuple(shufflenet.V2_CHANNELS)),
     ZooEntry("googlenet", "GoogLeNet without auxiliary classifiers", inception.googlenet, 224, 32, 6_624_904, 1_498_376_192,
              Published(6_624_904, "torchvision, num_params of the weights without the auxiliary classifiers"), _giga(1.498)),
-    ZooEntry("xception", "Xception", xception.xception, 299, 32, 22_855_952, 8_357_403_496,
+    ZooEntry("xception", "Xception", inception.xception, 299, 32, 22_855_952, 8_357_403_496,
              Published(22_855_952, "Keras, trainable parameters of Xception (22,910,480 with running statistics)"),
              Published(8_403.63e6, f"{PYTORCHCV}, which counts more than products", 0.01)),
-    ZooEntry("mnasnet", "MnasNet 1.0 (B1)", nas.mnasnet, 224, 32, 4_383_312, 314_415_872, _torchvision(4_383_312), _giga(0.314)),
-    ZooEntry("proxylessnas-mobile", "ProxylessNAS-mobile", nas.proxylessnas_mobile, 224, 32, 4_080_512, 320_427_584,
+    ZooEntry("mnasnet", "MnasNet 1.0 (B1)", mobilenet.mnasnet, 224, 32, 4_383_312, 314_415_872,
+             _torchvision(4_383_312), _giga(0.314)),
+    ZooEntry("proxylessnas-mobile", "ProxylessNAS-mobile", mobilenet.proxylessnas_mobile, 224, 32, 4_080_512, 320_427_584,
              Published(4_080_512, "pytorchcv, proxylessnas_mobile"),
              Published(320e6, "Cai et al. 2020 (Once-for-All), comparison table (printed in millions)", 0.005)),
-    ZooEntry("efficientnet-lite0", "EfficientNet-Lite0", nas.efficientnet_lite0, 224, 32, 4_652_008, 385_187_552,
+    ZooEntry("efficientnet-lite0", "EfficientNet-Lite0", mobilenet.efficientnet_lite0, 224, 32, 4_652_008, 385_187_552,
              Published(4_652_008, "keras-hub, efficientnet_lite0_ra_imagenet"),
              Published(407e6, "tensorflow/tpu EfficientNet-lite model table, whose way of counting is not described", 0.06)),
     ZooEntry("ceit-t", "CeiT-T", transformer.ceit_t, 224, 32, 6_356_904, 1_399_412_736,
@@ -126,10 +127,7 @@ def listing() -> str:
 
 def listing_json() -> list[dict[str, Any]]:
     """One object per network, numbers as numbers."""
-    return [{"name": e.name, "title": e.title, "size": e.size, "least_size": e.least_size, "width": e.width,
-             "widths": None if e.widths is None else list(e.widths), "free_batch": e.free_batch, "parameters": e.parameters,
-             "macs": e.macs, "published_parameters": asdict(e.published_parameters), "published_macs": asdict(e.published_macs)}
-            for e in TABLE.values()]
+    return [{key: value for key, value in asdict(e).items() if key != "write"} for e in TABLE.values()]
 
 
 def _row(entry: ZooEntry) -> tuple[str, ...]:
