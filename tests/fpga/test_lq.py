@@ -19,8 +19,7 @@ from dovetail.fpga.toolchain.simulate import simulate_many
 from dovetail.hardware.folds import Fold, Loops
 from dovetail.ir import Array, Coded, Constant, Conv, Gemm, Graph, Node, Scheme, Tensor, Thresholds, Window
 from dovetail.ir.operators.lq import count_steps
-from dovetail.numerics.lq import boundaries_of, coded_node, ranked
-from dovetail.numerics.lq_floats import float_layer
+from dovetail.numerics.lq import boundaries_of, coded_node, float_layer, ranked
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.load import load_platform
 from tests.numerics.lq_forms import float_sum

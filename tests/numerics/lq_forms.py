@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.ir import Array, Coded
-from dovetail.numerics.lq_floats import FloatLayer, Floats
+from dovetail.numerics.lq import FloatLayer, Floats
 
 Whole = NDArray[np.int64]
 

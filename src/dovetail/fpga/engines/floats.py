@@ -2,11 +2,11 @@
 
 *LQ multi-FPGA 2020* compares its table with them; they are no choice of plans. `float table` looks every product up as a float
 and adds floats; `fp32` looks up what a code means, multiplies by a weight that comes as an operand, and adds. Both compute
-`numerics.lq_floats` bit for bit, in the order of a tree.
+`numerics.lq` bit for bit, in the order of a tree.
 
 Adder and multiplier round to nearest, ties to even, and take an operation a clock. Contract: no operand and no result is
 infinite, NaN or subnormal; zeros of both signs are kept as the standard has them. Who builds with constants can prove that
-beforehand (`numerics.lq_floats`).
+beforehand (`numerics.lq`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_bit, any_of, compare, const, odd_of, pack, select
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.ir import Coded, Constant, Window
-from dovetail.numerics.lq_floats import FloatLayer, Floats, float_layer
+from dovetail.numerics.lq import FloatLayer, Floats, float_layer
 
 WORD = (0, (1 << 32) - 1)
 FRACTION = 23
