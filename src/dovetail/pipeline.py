@@ -23,7 +23,7 @@ from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
 from dovetail.fpga.toolchain.synthesize import synthesize
-from dovetail.ir import Array, Graph
+from dovetail.ir import Array
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.tensor import Shape
@@ -31,7 +31,6 @@ from dovetail.numbers import Numbers, decide_numbers
 from dovetail.numbers import graph_to_plan as graph_to_plan  # for those who only plan
 from dovetail.numerics.calibration import Calibration, clipped_notes
 from dovetail.numerics.equalize import Equalise
-from dovetail.partition.pareto import Front, front
 from dovetail.partition.plan import Assignment, Plan
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.planning import Options, decide
@@ -41,8 +40,8 @@ from dovetail.progress import Progress, silent
 from dovetail.report.collect import collect, describe_design
 from dovetail.report.html import write_report as write_page
 from dovetail.report.perfetto import write_trace
-from dovetail.runtime import accuracy, board_trial, execute, records, verification
-from dovetail.runtime.build import SAMPLES, SCHEMA, Build, load_build, read_json
+from dovetail.runtime import accuracy, board_trial, execute, verification
+from dovetail.runtime.build import COUNTED_POWER, SAMPLES, SCHEMA, SYNTHESIS, VERIFICATION, Build, load_build, read_json
 from dovetail.runtime.generate import Hardware, write_parts
 from dovetail.runtime.power import POWER
 from dovetail.runtime.trust import remember
@@ -57,16 +56,6 @@ COMMANDS = {"verification.json": "verify", "synthesis.json": "synth", POWER: "po
 """What a build remembers, and the command that finds it out."""
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
-
-
-def make_front(graph: Graph, platform: Platform, points: int, options: Options, progress: Progress = silent,
-               areas: int = 1) -> Front:
-    """Fastest plans for rising limits on energy, from the thriftiest plan to the fastest, each proven on its own; see `front`.
-
-    The options' time limit is that of each point.
-    """
-    return front(graph, platform, points, options.mode, options.budget, point_limit_s=options.time_limit_s, progress=progress,
-                 areas=areas)
 
 
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
@@ -105,7 +94,12 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
         remember(folder)
         write_trace(folder / "trace.json", timeline)
         build = load_build(folder)
-        missing = _verified(build, frames, progress) if verify else None
+        missing = None
+        try:
+            if verify:
+                verify_build(build, frames, progress)
+        except ToolError as error:
+            missing = error
         write_report(build)
     if missing is not None:
         raise UnverifiedError(f"{missing}. The build is complete and kept in {target}, but not verified; then run "
@@ -125,15 +119,6 @@ def check_budgets(program: Program, platform: Platform) -> tuple[str, ...]:
         if segments:
             notes += check_budget([s.graph for s in segments], device, " and ".join(s.name for s in segments))
     return tuple(notes)
-
-
-def _verified(build: Build, frames: int, progress: Progress) -> ToolError | None:
-    """Verify a build; what a tool said that is missing or failed, since a build is good without."""
-    try:
-        verify_build(build, frames, progress)
-    except ToolError as error:
-        return error
-    return None
 
 
 def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program, model: Path,
@@ -185,17 +170,9 @@ def verify_build(build: Build, frames: int = verification.DEFAULT_FRAMES, progre
 
 def verification_json(outcome: Verification) -> dict[str, Any]:
     """The contract of `dovetail verify --json`."""
+    found = {key: value for key, value in asdict(outcome).items() if key != "wall_s"}
     first = outcome.first_mismatch
-    return {
-        "equal": outcome.equal, "frames": outcome.frames, "tensors_compared": outcome.tensors_compared,
-        "elements_compared": outcome.elements_compared,
-        "first_mismatch": None if first is None else {**asdict(first), "text": str(first)},
-        "segments": [dict(s) for s in outcome.segments],
-        "high_water": {name: dict(marks) for name, marks in outcome.high_water.items()},
-        "cycles": dict(outcome.cycles),
-        "speed": {name: dict(found) for name, found in outcome.speed.items()},
-        "clocks": {name: dict(found) for name, found in outcome.clocks.items()},
-    }
+    return found if first is None else {**found, "first_mismatch": {**found["first_mismatch"], "text": str(first)}}
 
 
 def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int | None = None, trace: Path | None = None,
@@ -285,9 +262,9 @@ def _remembered(folder: Path, name: str, shape: Mapping[str, Any]) -> dict[str, 
 
 def write_report(build: Build) -> Path:
     """Render `report.html` from what the build folder knows by now."""
-    verification = _remembered(build.folder, "verification.json", records.VERIFICATION)
+    verification = _remembered(build.folder, "verification.json", VERIFICATION)
     synthesis, power = (_remembered(build.folder, name, shape)
-                        for name, shape in (("synthesis.json", records.SYNTHESIS), (POWER, records.POWER)))
+                        for name, shape in (("synthesis.json", SYNTHESIS), (POWER, COUNTED_POWER)))
     timeline = schedule(build.graph, build.platform, build.plan.assignment)
     parts = {s.name: build.part(s) for s in build.program.segments}
     marks = (verification or {}).get("high_water", {})

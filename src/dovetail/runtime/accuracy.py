@@ -15,7 +15,7 @@ from dovetail.ir.onnx.read import Imported
 from dovetail.numerics import quality
 from dovetail.numerics.calibration import Calibration, Samples, frames_for, load_arrays, load_samples, samples_of
 from dovetail.numerics.fast import run_quantized
-from dovetail.numerics.fixed import dequantize
+from dovetail.numerics.reference import real_values
 from dovetail.progress import Progress
 from dovetail.runtime.build import Build
 from dovetail.runtime.execute import run_stored, store
@@ -85,8 +85,7 @@ def calibration_of(build: Build, imported: Imported, calibration: Calibration | 
 
 def _reals(graph: Graph, stored: Mapping[str, Array]) -> dict[str, Array]:
     """Stored values as real ones."""
-    schemes = {name: graph.tensors[name].scheme for name in stored}
-    return {name: x if (scheme := schemes[name]) is None else dequantize(x, scheme) for name, x in stored.items()}
+    return {name: real_values(graph.tensors[name], x) for name, x in stored.items()}
 
 
 def right(scores: Array, labels: Array) -> float:

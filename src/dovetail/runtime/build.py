@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.cpu import executor as cpu_executor
-from dovetail.document import INCOMPLETE, NATURAL, Anything, Each, Shape, read_document
+from dovetail.document import INCOMPLETE, NATURAL, Anything, Each, Maybe, Shape, read_document
 from dovetail.errors import BuildError
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.links.stored import Boards, is_stored, load_system
@@ -101,6 +101,19 @@ def read_json(path: Path, remedy: str = INCOMPLETE, shape: Shape | None = None) 
 MANIFEST = {"platform": Each(Anything()), "versions": Each(str), "warnings": [str], "model": {"file": str, "sha256": str},
             "quantization": {"calibration": str, "samples": NATURAL}, "hardware?": HARDWARE}
 """What a manifest holds that builds are read by; `hardware` is missing in those of earlier versions."""
+VERIFICATION = {"equal": bool, "frames": NATURAL, "tensors_compared": NATURAL, "elements_compared": NATURAL,
+                "first_mismatch": Maybe({"text": str}), "segments": [{"name": str, "backend": str}],
+                "high_water": Each(Each(NATURAL)), "cycles": Each(Each(NATURAL)), "speed?": Each(Each(float)),
+                "clocks?": Each({"planned": {"one_frame": float, "interval": float}, "error": float, "source": str,
+                                 "simulated": {"one_frame": NATURAL, "interval": Maybe(NATURAL)}, "within": bool,
+                                 "holds": {"one_frame": bool, "interval": bool}})}
+"""What a build remembers of commands on it: `verification.json`."""
+SYNTHESIS = {"results": [{"device": str, "segment": str, "family": str, "tool": str, "resources": Each(float), "notes": [str],
+                          "fmax_hz?": Maybe(float), "wall_s?": Maybe(float)}]}
+"""`synthesis.json`."""
+COUNTED_POWER = {"results": [{"segment": str, "toggles_per_clock": float, "activity": float, "planned_activity": float,
+                      "energy_low_j": float, "energy_high_j": float, "planned_energy_j": float, "source": str}]}
+"""`power.json`."""
 
 
 def load_build(folder: str | Path, trust: bool = False, progress: Progress = silent) -> Build:

@@ -9,10 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from dovetail.errors import RangeWarning, UsageError
-from dovetail.fpga.links.bench import SystemRun
 from dovetail.fpga.links.stored import Boards
 from dovetail.fpga.links.system import in_turn
-from dovetail.ir import Array, Graph, slices
+from dovetail.ir import Array, Graph, Region, slices
 from dovetail.numerics.calibration import clipped_notes, frames_for
 from dovetail.numerics.fixed import dequantize, quantize
 from dovetail.platform.device import Platform
@@ -54,11 +53,16 @@ def gather(segment: Segment, memory: Mapping[str, Array]) -> dict[str, Array]:
 def scatter(segment: Segment, results: Mapping[str, Array], memory: dict[str, Array], program: Program) -> None:
     """Put what a segment wrote into the tensors it belongs to."""
     for binding in segment.writes:
-        frames = results[binding.name].shape[0]
-        tensor = program.tensors[binding.tensor]
-        if binding.tensor not in memory:
-            memory[binding.tensor] = np.zeros((frames, *tensor.shape[1:]), dtype=tensor.dtype)
-        memory[binding.tensor][(slice(None), *slices(binding.region)[1:])] = results[binding.name]
+        _place(results[binding.name], binding.tensor, binding.region, memory, program)
+
+
+def _place(values: Array, name: str, region: Region, memory: dict[str, Array], program: Program) -> None:
+    """Put values into a region of a tensor, which is made where it is missing."""
+    tensor = program.tensors[name]
+    if name not in memory:
+        memory[name] = np.zeros((len(values), *tensor.shape[1:]), dtype=tensor.dtype)
+    place = memory[name][(slice(None), *slices(region)[1:])]
+    place[...] = values.reshape(place.shape)
 
 
 def run_stored(build: LoadedBuild, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
@@ -71,21 +75,12 @@ def run_stored(build: LoadedBuild, inputs: Mapping[str, Array], progress: Progre
             boards = systems[segment.name]
             if segment is boards.segments[0]:
                 found = boards.run(memory, on_frame=watch(progress, boards.system.name, boards, frames))
-                _place(found, memory, build.program)
+                for port, values in found.outputs.items():
+                    _place(values, port.tensor, port.region, memory, build.program)
             continue
         part = build.part(segment)
         scatter(segment, part.run(gather(segment, memory), watch(progress, segment.name, part, frames)), memory, build.program)
     return {name: memory[name] for name in build.graph.outputs}
-
-
-def _place(found: SystemRun, memory: dict[str, Array], program: Program) -> None:
-    """Put what the host got from joined boards into the tensors it belongs to."""
-    for port, values in found.outputs.items():
-        tensor = program.tensors[port.tensor]
-        if port.tensor not in memory:
-            memory[port.tensor] = np.zeros((len(values), *tensor.shape[1:]), dtype=tensor.dtype)
-        place = memory[port.tensor][(slice(None), *slices(port.region)[1:])]
-        place[...] = values.reshape(place.shape)
 
 
 def watch(progress: Progress | None, name: str, part: RunnablePart | Boards, frames: int) -> Callable[[int], None] | None:

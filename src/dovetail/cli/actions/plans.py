@@ -15,8 +15,9 @@ from dovetail.files import check_file, check_folder, replace_bytes, replace_fold
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numbers import graph_to_plan
 from dovetail.numerics.equalize import Equalise
+from dovetail.partition.pareto import front
 from dovetail.partition.plan_json import front_to_json, plan_to_json
-from dovetail.planning import Options, decide
+from dovetail.planning import decide
 from dovetail.report.bits import bits_page
 from dovetail.report.front import front_svg
 from dovetail.widths import front_of_bits
@@ -53,16 +54,16 @@ def pareto_command(options: argparse.Namespace) -> int:
     """Run `dovetail pareto`."""
     if options.output:
         check_file(options.output)
-    board, limits = named_board(options), Options(time_limit_s=above_zero("--time-limit", options.time_limit))
+    board, limit_s = named_board(options), above_zero("--time-limit", options.time_limit)
     with progress_bar() as progress:
         graph, notes = graph_to_plan(options.model, shapes=shapes(options), progress=progress)
-        front = pipeline.make_front(graph, board, options.points, limits, progress, options.areas)
+        found = front(graph, board, options.points, point_limit_s=limit_s, progress=progress, areas=options.areas)
     if options.json is not None:
         warn(notes)
-    front = replace(front, notes=(*front.notes, *notes))
+    found = replace(found, notes=(*found.notes, *notes))
     if options.output:
-        replace_text(options.output, front_svg(front))
-    emit(options.json, front_to_json(front), lambda: terminal.front_table(front))
+        replace_text(options.output, front_svg(found))
+    emit(options.json, front_to_json(found), lambda: terminal.front_table(found))
     return 0
 
 
