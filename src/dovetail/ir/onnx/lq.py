@@ -6,18 +6,17 @@ runtime gets the same codes wherever float32 holds the sums (below 2**24), while
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper
 
 from dovetail.errors import ModelError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx.file import attributes_of
 from dovetail.ir.onnx.prepare import OWN_DOMAINS
 from dovetail.ir.onnx.state import Reader
-from dovetail.ir.onnx.writer import Writer
+from dovetail.ir.onnx.writer import FunctionBody, Writer
 from dovetail.ir.operators.base import Op
 from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.linear import Gemm
@@ -48,55 +47,40 @@ def functions(graph: Graph, opset: int) -> list[Any]:
     return [_Body(opset).define(name, op, rank) for name, (op, rank) in sorted(found.items())]
 
 
-@dataclass(slots=True)
-class _Body:
-    """The nodes of a function, made one after the other."""
-
-    opset: int
-    nodes: list[Any] = field(default_factory=list)
-
-    def emit(self, op: str, inputs: list[str], output: str = "", **attributes: Any) -> str:
-        output = output or f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
-        return output
-
-    def constant(self, values: Array) -> str:
-        return self.emit("Constant", [], value=numpy_helper.from_array(np.asarray(values, order="C")))
+class _Body(FunctionBody):
+    """The nodes of a layer of codes, or of thresholds."""
 
     def index(self, value: int) -> str:
         return self.constant(np.asarray(value, dtype=np.int64))
 
     def cast(self, name: str, kind: int, output: str = "") -> str:
-        return self.emit("Cast", [name], output, to=kind)
+        return self.emit("Cast", name, output=output, to=kind)
 
     def column(self, matrix: str, k: int, axis: int, shape: list[int]) -> str:
         """Entry `k` along an axis, shaped to broadcast."""
-        taken = self.emit("Gather", [matrix, self.index(k)], axis=axis)
-        return self.emit("Reshape", [taken, self.constant(np.asarray(shape, dtype=np.int64))])
+        taken = self.emit("Gather", matrix, self.index(k), axis=axis)
+        return self.emit("Reshape", taken, self.constant(np.asarray(shape, dtype=np.int64)))
 
     def total(self, terms: list[str]) -> str:
         found = terms[0]
         for term in terms[1:]:
-            found = self.emit("Add", [found, term])
+            found = self.emit("Add", found, term)
         return found
 
     def define(self, name: str, op: Coded | Thresholds, rank: int) -> Any:
         if isinstance(op, Thresholds):
             shape = [1, -1] + [1] * (rank - 2) if op.by_channel else []
             self._count(self.cast("x", TensorProto.FLOAT), self.cast("steps", TensorProto.FLOAT), op.bits, shape, op.by_channel)
-            return self._function(name, ["x", "steps"], ["bits"])
+            return self.function(DOMAIN, name, ["x", "steps"], ["bits"])
         self._coded(op, rank)
-        return self._function(name, ["x", *PARAMETERS], [*(CONV if op.body.window else ()), *BITS])
-
-    def _function(self, name: str, inputs: list[str], attributes: list[str]) -> Any:
-        return helper.make_function(DOMAIN, name, inputs, ["y"], self.nodes, [helper.make_opsetid("", self.opset)], attributes)
+        return self.function(DOMAIN, name, ["x", *PARAMETERS], [*(CONV if op.body.window else ()), *BITS])
 
     def _coded(self, op: Coded, rank: int) -> None:
         signs, products = self._signs(op), self.cast("products", TensorProto.FLOAT)
         terms = []
         for j, plane in enumerate(self._planes(op)):
-            column = self.emit("Gather", [products, self.index(j)], axis=2)
-            weights = self.total([self.emit("Mul", [s, self.column(column, i, 1, [-1] + [1] * (rank - 1))])
+            column = self.emit("Gather", products, self.index(j), axis=2)
+            weights = self.total([self.emit("Mul", s, self.column(column, i, 1, [-1] + [1] * (rank - 1)))
                                   for i, s in enumerate(signs)])
             terms.append(self._product(op, plane, weights))
         sums, steps, along = self.total(terms), self.cast("steps", TensorProto.FLOAT), [1, -1] + [1] * (rank - 2)
@@ -104,26 +88,26 @@ class _Body:
             self._count(sums, steps, op.output_bits, along, True)
             return
         shape = self.constant(np.asarray(along, dtype=np.int64))
-        biased = self.emit("Add", [sums, self.emit("Reshape", [steps, shape])])
-        self.emit("Mul", [biased, self.emit("Reshape", ["unit", shape])], "y")
+        biased = self.emit("Add", sums, self.emit("Reshape", steps, shape))
+        self.emit("Mul", biased, self.emit("Reshape", "unit", shape), output="y")
 
     def _signs(self, op: Coded) -> list[str]:
         if not op.weight_bits:
             return [self.cast("codes", TensorProto.FLOAT)]
         index, codes = self.cast("codes", TensorProto.INT32), np.arange(1 << op.weight_bits)
         tables = [self.constant((2 * (codes >> i & 1) - 1).astype(np.float32)) for i in range(op.weight_bits)]
-        return [self.emit("Gather", [table, index]) for table in tables]
+        return [self.emit("Gather", table, index) for table in tables]
 
     def _planes(self, op: Coded) -> list[str]:
         if not op.input_bits:
             return [self.cast("x", TensorProto.FLOAT)]
         index, planes = self.cast("x", TensorProto.INT32), self.cast("planes", TensorProto.FLOAT)
-        return [self.emit("Gather", [self.column(planes, j, 1, [-1]), index]) for j in range(op.input_bits)]
+        return [self.emit("Gather", self.column(planes, j, 1, [-1]), index) for j in range(op.input_bits)]
 
     def _product(self, op: Coded, plane: str, weights: str) -> str:
         if not op.body.window:
-            return self.emit("Gemm", [plane, weights], transB=1)
-        output = self.emit("Conv", [plane, weights])
+            return self.emit("Gemm", plane, weights, transB=1)
+        output = self.emit("Conv", plane, weights)
         for name in CONV:
             kind = AttributeProto.INT if name == "group" else AttributeProto.INTS
             self.nodes[-1].attribute.append(AttributeProto(name=name, ref_attr_name=name, type=kind))
@@ -134,7 +118,7 @@ class _Body:
         reached = []
         for k in range(steps_of(bits)):
             limit = self.column(steps, k, 1 if by_channel else 0, along)
-            reached.append(self.cast(self.emit("GreaterOrEqual", [values, limit]), TensorProto.FLOAT))
+            reached.append(self.cast(self.emit("GreaterOrEqual", values, limit), TensorProto.FLOAT))
         self.cast(self.total(reached), TensorProto.UINT8, "y")
 
 

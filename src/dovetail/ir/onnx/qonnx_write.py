@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper
 
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx.write import WRITERS, activated, declared_output, emit_product, leading, read_value
-from dovetail.ir.onnx.writer import Boundary, Writer
+from dovetail.ir.onnx.writer import Boundary, FunctionBody, Writer
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
 from dovetail.ir.tensor import Array, Constant, Scheme, scheme_of_scales
 
@@ -168,23 +168,14 @@ def _weight(writer: _QonnxWriter, node: str, op: Coded, codes: Constant, scale: 
 
 def definitions() -> tuple[Any, ...]:
     """The three operators as functions of standard ones, as QONNX defines them, rounding half to even."""
-    return (_Body("Quant", ("x", "scale", "zero", "bits"), ("signed", "narrow", "rounding_mode")).quant(),
-            _Body("BipolarQuant", ("x", "scale"), ()).bipolar(),
-            _Body("MultiThreshold", ("x", "steps"), ("out_dtype", "out_scale", "out_bias", "data_layout")).thresholds())
+    return _Body().quant(), _Body().bipolar(), _Body().thresholds()
 
 
-class _Body:
-    """The nodes of a function."""
-
-    def __init__(self, name: str, inputs: tuple[str, ...], attributes: tuple[str, ...]) -> None:
-        self.name, self.inputs, self.attributes, self.nodes = name, inputs, attributes, list[Any]()
-
-    def emit(self, op: str, *inputs: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, list(inputs), [f"t{len(self.nodes)}"], **attributes))
-        return str(self.nodes[-1].output[0])
+class _Body(FunctionBody):
+    """The nodes of one of the operators."""
 
     def number(self, value: float) -> str:
-        return self.emit("Constant", value=numpy_helper.from_array(np.asarray(value, dtype=np.float32)))
+        return self.constant(np.asarray(value, dtype=np.float32))
 
     def given(self, name: str, whole: bool) -> str:
         """An attribute of the call, as a float."""
@@ -194,10 +185,9 @@ class _Body:
         self.nodes[-1].attribute.append(own)
         return self.emit("Cast", source, to=TensorProto.FLOAT)
 
-    def closed(self, last: str) -> Any:
-        self.nodes.append(helper.make_node("Identity", [last], ["y"]))
-        return helper.make_function(DOMAIN, self.name, list(self.inputs), ["y"], self.nodes,
-                                    [helper.make_opsetid("", onnx_file.OPSET)], list(self.attributes))
+    def closed(self, name: str, inputs: tuple[str, ...], attributes: tuple[str, ...], last: str) -> Any:
+        self.emit("Identity", last, output="y")
+        return self.function(DOMAIN, name, inputs, attributes)
 
     def quant(self) -> Any:
         signed, narrow = (self.given(n, True) for n in ("signed", "narrow"))
@@ -207,24 +197,25 @@ class _Body:
         least = self.emit("Mul", self.emit("Sub", narrow, power), signed)
         steps = self.emit("Add", self.emit("Div", "x", "scale"), "zero")
         kept = self.emit("Min", self.emit("Max", steps, least), most)
-        return self.closed(self.emit("Mul", self.emit("Sub", self.emit("Round", kept), "zero"), "scale"))
+        real = self.emit("Mul", self.emit("Sub", self.emit("Round", kept), "zero"), "scale")
+        return self.closed("Quant", ("x", "scale", "zero", "bits"), ("signed", "narrow", "rounding_mode"), real)
 
     def bipolar(self) -> Any:
         holds = self.emit("GreaterOrEqual", "x", self.number(0.0))
-        return self.closed(self.emit("Mul", self.emit("Where", holds, self.number(1.0), self.number(-1.0)), "scale"))
+        sign = self.emit("Where", holds, self.number(1.0), self.number(-1.0))
+        return self.closed("BipolarQuant", ("x", "scale"), (), self.emit("Mul", sign, "scale"))
 
     def thresholds(self) -> Any:
         """Thresholds (channels or 1, steps) along a last axis that is summed over; channels are axis 1 of any rank."""
-        one = self.emit("Constant", value=numpy_helper.from_array(np.asarray([1], dtype=np.int64)))
-        last = self.emit("Constant", value=numpy_helper.from_array(np.asarray([-1], dtype=np.int64)))
-        two = self.emit("Constant", value=numpy_helper.from_array(np.asarray([2], dtype=np.int64)))
+        one, last, two = (self.constant(np.asarray([value], dtype=np.int64)) for value in (1, -1, 2))
         sizes, rows = self.emit("Shape", "x"), self.emit("Shape", "steps")
         ones = self.emit("Expand", one, self.emit("Sub", self.emit("Shape", sizes), two))
-        zero = self.emit("Constant", value=numpy_helper.from_array(np.asarray(0, dtype=np.int64)))
+        zero = self.constant(np.asarray(0, dtype=np.int64))
         channels = self.emit("Reshape", self.emit("Gather", rows, zero), one)
         count = self.emit("Slice", rows, one, two)
         placed = self.emit("Reshape", "steps", self.emit("Concat", one, channels, ones, count, axis=0))
         reached = self.emit("Cast", self.emit("GreaterOrEqual", self.emit("Unsqueeze", "x", last), placed), to=TensorProto.FLOAT)
         total = self.emit("ReduceSum", reached, last, keepdims=0)
         scaled = self.emit("Mul", total, self.given("out_scale", False))
-        return self.closed(self.emit("Add", scaled, self.given("out_bias", False)))
+        return self.closed("MultiThreshold", ("x", "steps"), ("out_dtype", "out_scale", "out_bias", "data_layout"),
+                           self.emit("Add", scaled, self.given("out_bias", False)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from dovetail.ir.graph import Graph
+from dovetail.ir.onnx.file import OPSET
 from dovetail.ir.tensor import Array, Scheme
 
 
@@ -61,3 +63,23 @@ class Writer:
             return self.constant(name, constant.array)
         self.constant(name, constant.array)
         return self.dequantize(name, f"{name}{self.sep}dq", name, constant.scheme)
+
+
+@dataclass(slots=True)
+class FunctionBody:
+    """The nodes of a function that a file defines itself, made one after the other."""
+
+    opset: int = OPSET
+    nodes: list[Any] = field(default_factory=list)
+
+    def emit(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
+        output = output or f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+    def constant(self, values: Array) -> str:
+        return self.emit("Constant", value=numpy_helper.from_array(np.asarray(values, order="C")))
+
+    def function(self, domain: str, name: str, inputs: Sequence[str], attributes: Sequence[str]) -> Any:
+        """The function, whose result is what the node writes that has the output `y`."""
+        return helper.make_function(domain, name, inputs, ["y"], self.nodes, [helper.make_opsetid("", self.opset)], attributes)
