@@ -20,7 +20,7 @@ from dovetail.partition.plan import Assignment
 REACHED = 120_000
 """Labels of one cut beyond which fronts are given up: chosen, for memory of some hundred megabytes."""
 KEPT = ((3e-3, 300), (1.5e-2, 300), (np.inf, 300), (np.inf, 1_500), (np.inf, 6_000))
-"""How far above the least of the fronts plans are looked for, and labels kept per cut, in one search after another."""
+"""How far above the least of the fronts plans are looked for, and labels kept per cut, in one search after another: chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +101,22 @@ last, as boards with budgets of their own have less room than the pool of them."
 LATE = 0.75
 """Part of the time by which searches may end late that fronts for a bound have: chosen, the rest is for labels."""
 LEAST_S = 0.5
-"""Seconds of computing that must be left for a search over all of a few boards to begin."""
+"""Seconds of computing that must be left for a search over all of a few boards to begin: chosen."""
 LITTLE = 2.5e-3
 """Fraction by which plans must be better than one that is near the best to be looked for first: chosen."""
 ENDING = 0.25
-"""Part of the time left before which a search over all of a few boards hurries: it goes on to its end, with fewer labels."""
+"""Part of the time left before which a search over all of a few boards hurries: it goes on to its end, with fewer labels.
+Chosen."""
 GROWTH = 0.6
-"""Power with which time grows with labels where they are few, as most of it goes to states: an estimate."""
+"""Power with which time grows with labels where they are few, as most of it goes to states: an estimate, chosen."""
 FULL_GROWTH = 1.1
-"""The same where they are as many as allowed."""
+"""The same where they are as many as allowed: chosen."""
 FOUND_GROWTH = 0.3
-"""The same where a plan was found, below which all others are then looked for."""
+"""The same where a plan was found, below which all others are then looked for: chosen."""
 ROUGH = Grain(32, below=False, most=200)
-"""How labels are told apart in a first search for a plan of the relaxation, where boards are many and limits bind: coarsely."""
+"""How labels are told apart in a first search for a plan of the relaxation, where boards are many: chosen, coarsely."""
 FINE = Grain(256, below=True)
-"""How labels are told apart in the second search, for a bound: finely."""
+"""How labels are told apart in the second search, for a bound: chosen, finely."""
 ABOVE = 0.015
 """Fraction above the plan of the first search at which the second one ends: chosen."""
 

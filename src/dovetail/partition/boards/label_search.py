@@ -28,12 +28,12 @@ from dovetail.partition.exact.fronts import EPSILON, SLACK, Fronts, Reached, Way
 from dovetail.partition.plan import Assignment, Split
 
 COMPARED = 8
-"""Times as many labels as are kept that are compared with each other."""
+"""Times as many labels as are kept that are compared with each other: chosen."""
 HURRIED = 64
-"""Labels kept per cut once time is up."""
+"""Labels kept per cut once time is up: chosen."""
 
 LOAD_CELLS = 4
-"""Cells that what a label takes of one board is worth where work is counted."""
+"""Cells that what a label takes of one board is worth where work is counted: chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.partition.exact.fronts import EPSILON, SLACK
 
 PIVOTS = 32
-"""Labels of a state that others are compared with, in one pass."""
+"""Labels of a state that others are compared with, in one pass: chosen."""
 PASSES = 2
-"""How often they are at most."""
+"""How often they are at most: chosen."""
 GRAINS = (16.0, 4.0, 1.0, 0.0)
-"""Steps in which loads are told apart where labels are too many; none at last."""
+"""Steps in which loads are told apart where labels are too many; none at last. Chosen."""
 HASH = 0x9E3779B1
 
 

@@ -31,9 +31,9 @@ ALIKE = 8
 REACH = 2
 """Links from the boards that hold a node's inputs within which it is placed, and between two boards that share it: chosen."""
 UNUSED = 2
-"""Nearest boards that nothing is on that are tried besides."""
+"""Nearest boards that nothing is on that are tried besides: chosen."""
 ROOMY = 6
-"""Boards with most room that share a node for which there is none near its inputs."""
+"""Boards with most room that share a node for which there is none near its inputs: chosen."""
 
 
 def renamed(split: Split, names: Mapping[str, str]) -> Split:

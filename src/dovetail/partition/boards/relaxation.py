@@ -17,7 +17,7 @@ from dovetail.hardware.shares import Floats
 from dovetail.platform.device import Device, Kind, Link, Platform
 
 STAND_INS = 4
-"""FPGAs that stand for all."""
+"""FPGAs that stand for all: chosen."""
 ROW = 2 * STAND_INS - 2
 """Boards of a ring from which on four neighbours are as far from each other as in a row."""
 

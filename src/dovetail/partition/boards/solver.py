@@ -30,15 +30,15 @@ from dovetail.partition.tables.quotes import LENT, priced_alike
 from dovetail.platform.device import Kind
 
 MET = 1e-4
-"""Relative distance of plan and bound at which both are good enough."""
+"""Relative distance of plan and bound at which both are good enough: chosen."""
 LABELS = 20_000
 """Labels kept per node where the relaxation is solved by label setting alone: chosen, some seconds of work."""
 LEAST_S = 1.5
-"""Seconds of computing below which it is not worth looking at boards one by one."""
+"""Seconds of computing below which it is not worth looking at boards one by one: chosen."""
 SEARCHING = 0.8
-"""Part of the time in which bounds of many boards are searched; the rest is for placing."""
+"""Part of the time in which bounds of many boards are searched; the rest is for placing: chosen."""
 LATE = 0.8
-"""Part of the time beyond it in which the first fronts may end: a bound that is late is better than none."""
+"""Part of the time beyond it in which the first fronts may end: a bound that is late is better than none. Chosen."""
 BEST = 1e-3
 """Relative distance of plan and bound at which a search for bounds ends in the first half of its time: chosen."""
 ENOUGH = 3e-3
