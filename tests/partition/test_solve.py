@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dovetail import zoo
 from dovetail.errors import InfeasibleError, UsageError
-from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Axis
-from dovetail.partition.device_costs import DeviceCosts
-from dovetail.partition.evaluate import cost_node, evaluate
-from dovetail.partition.explain import baselines
-from dovetail.partition.explain.baselines import balanced, chance, greedy
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.explain.baselines import balanced, chance
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan
-from dovetail.partition.tables.columns import Options
-from dovetail.partition.work import Place, work_of
-from dovetail.pipeline import graph_to_plan
 from dovetail.platform.device import Kind
-from dovetail.platform.load import load_platform
 from tests.partition.worlds import Synthetic, chain, platform, residual
 
 
@@ -92,29 +81,6 @@ def test_a_device_that_is_absent_or_too_small_has_no_baseline() -> None:
     assert two.baselines["gpu"] is not None
     small = plan(chain(2), platform(1, budget=1.0), costs=Synthetic(1))
     assert small.baselines["fpga"] is None
-
-
-@pytest.mark.parametrize("name", ["squeezenet1.1", "resnet18"])
-def test_the_greedy_baseline_of_many_boards_is_what_judging_every_column_finds(name: str, monkeypatch: pytest.MonkeyPatch,
-                                                                              tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(zoo.build(name))
-    problem = Problem(graph_to_plan(path)[0], load_platform("fic:8"), DeviceCosts())
-    found, asked = greedy(problem), list[int]()
-
-    def every(problem: Problem, own: Options, room: Flags, known: object, places: Mapping[str, Place],
-              latency_s: float) -> tuple[Ints, Floats]:
-        some, seconds = room.nonzero()[0], list[float]()
-        for i in some.tolist():
-            split = own.pattern.split(int(own.columns[i]))
-            cost = cost_node(problem, own.node, split, work_of(problem, own.node, split, places))
-            seconds.append(cost.latency_s + float(own.home_s[i]))
-        asked.append(len(some))
-        return some, np.array(seconds)
-
-    monkeypatch.setattr(baselines, "_fastest", every)
-    assert found == greedy(problem)
-    assert max(asked) > 20
 
 
 def test_the_balanced_baseline_divides_evenly() -> None:
