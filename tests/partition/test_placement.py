@@ -34,6 +34,9 @@ from tests.partition.worlds import chain
 WIDE_BUDGET = 1e9
 """More than any node takes of a board."""
 
+WIDTH = 32
+"""Partial plans kept per node."""
+
 
 def pool_of(problem: Problem) -> Pool:
     """What all boards of a problem hold together, as its relaxation knows it."""
@@ -58,7 +61,7 @@ def tight(seed: int, nodes: int, boards: int, room: float, extent: tuple[int, in
 def test_a_placement_is_legal_and_no_better_than_the_best_candidate(seed: int, count: int, budget: float, mask: int) -> None:
     problem = Problem(chain(3, 2, 2), ring(seed, count, budget), Alike(seed))
     guide = {n.name: whole_on("fpga0" if mask >> i & 1 else "cpu") for i, n in enumerate(problem.graph.nodes)}
-    found = place(problem, pool_of(problem), guide, np.inf)
+    found = place(problem, pool_of(problem), guide, np.inf, 1.0, WIDTH)
     assert found is not None, "the host can run all nodes"
     for assignment, judged in (found, improved(problem, pool_of(problem), *found)):
         assert judged.feasible
@@ -73,7 +76,7 @@ def test_nodes_are_placed_as_well_as_by_trying_all_boards(seed: int, count: int,
     pool, nodes = pool_of(problem), problem.graph.nodes
     every = [evaluate(problem, {n.name: whole_on(b) for n, b in zip(nodes, boards, strict=True)})
              for boards in product(pool.boards, repeat=3)]
-    found = place(problem, pool, {n.name: whole_on("fpga0") for n in nodes}, np.inf, waste=0.0)
+    found = place(problem, pool, {n.name: whole_on("fpga0") for n in nodes}, np.inf, 0.0, WIDTH)
     assert found is not None
     assert found[1].objective <= min([e.objective for e in every if e.feasible], default=np.inf) * (1 + 1e-9)
 
@@ -83,7 +86,7 @@ def test_what_fits_on_no_board_as_it_is_is_cut_to_fill_them() -> None:
     divided = 0
     for seed in range(12):
         problem = tight(seed, 3, 2, 1.6)
-        found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf)
+        found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf, 1.0, WIDTH)
         assert found is not None
         assert found[1].feasible
         divided += any(len(s.pieces) > 1 for s in found[0].values())
@@ -92,7 +95,7 @@ def test_what_fits_on_no_board_as_it_is_is_cut_to_fill_them() -> None:
 
 def test_what_no_board_has_room_for_stays_on_the_host() -> None:
     problem = Problem(chain(3, 4, 3), ring(1, 2, 1e-3), Alike(1))
-    found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf)
+    found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf, 1.0, WIDTH)
     assert found is not None
     assert set(found[0].values()) == {whole_on("cpu")}
 
@@ -101,7 +104,7 @@ def test_nodes_that_fill_boards_go_along_a_long_ring() -> None:
     """Each node takes most of a board, so six of them need as many: neighbours, as they follow each other."""
     for seed in range(4):
         problem = tight(seed, 6, 9, 1.1)
-        found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf)
+        found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf, 1.0, WIDTH)
         assert found is not None
         assert found[1].feasible
         assert evaluate(problem, found[0]).objective == found[1].objective
@@ -113,7 +116,7 @@ def test_what_no_board_near_has_room_for_goes_over_several_or_to_the_host() -> N
     ways: set[str] = set()
     for seed in range(4):
         problem = tight(seed, 6 + 6 * (seed % 2), 5, 1.1)
-        found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf)
+        found = place(problem, pool_of(problem), {n.name: whole_on("fpga0") for n in problem.graph.nodes}, np.inf, 1.0, WIDTH)
         assert found is not None
         assert found[1].feasible
         ways |= {"host" if s.devices == ("cpu",) else "several" if len(s.devices) > 1 else "one" for s in found[0].values()}
@@ -126,7 +129,7 @@ def test_what_the_host_shares_goes_to_boards_with_room_wherever_they_are() -> No
     for seed in range(4):
         problem = tight(seed, 6, 12, 1.01, extent=(8, 16))
         shared = {n.name: divide(Axis.OUTPUT_CHANNELS, [8], 16, ["cpu", "fpga0"]) for n in problem.graph.nodes}
-        found = place(problem, pool_of(problem), shared, np.inf)
+        found = place(problem, pool_of(problem), shared, np.inf, 1.0, WIDTH)
         assert found is not None
         assert found[1].feasible
         kept += all(len(s.devices) == 2 for s in found[0].values()) and len({s.devices[1] for s in found[0].values()}) > 5
