@@ -21,6 +21,8 @@ BLOCK = 1 << 17
 """Weights counted at once."""
 FEW = 1 << 16
 """Weights of a tensor whose taps are looked at one by one."""
+MANY = 1 << 18
+"""Weights of a tensor beyond which evenly spaced filters stand for all. Chosen: a millisecond; such a layer takes many FPGAs."""
 LARGEST = 128
 """Largest magnitude of an int8 weight."""
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
@@ -104,11 +106,11 @@ def _sizes(block: NDArray[np.generic], factors: NDArray[np.float32] | None) -> N
     return np.rint(scaled, out=scaled).astype(np.uint8)
 
 
-def _factors(constant: Constant) -> NDArray[np.float32] | None:
+def _factors(weights: NDArray[np.generic]) -> NDArray[np.float32] | None:
     """What filters of floats are multiplied by to be rounded: the power of two at which the largest weight of each fits."""
-    if constant.array.dtype.kind != "f":
+    if weights.dtype.kind != "f":
         return None
-    peaks = largest(constant.array).astype(np.float64)
+    peaks = largest(weights).astype(np.float64)
     scales = np.exp2(np.ceil(np.log2(np.where(peaks > 0, peaks, 1.0) / (LARGEST - 1))))
     return np.minimum(1.0 / scales, LARGEST_FLOAT).astype(np.float32)  # dead filters have tiny weights
 
@@ -130,8 +132,18 @@ class Once(Generic[Value]):
 
 @lru_cache(maxsize=1024)
 def digits_of(constant: Once[Constant]) -> Digits:
-    """Digits of a layer's weights; remembered, because counting them is most of the work of pricing a layer."""
-    return count_digits(constant.value.array, _factors(constant.value))
+    """Digits of a layer's weights; remembered, because counting them is most of the work of pricing a layer.
+
+    Of many weights, filters that are not looked at count as the one before that was.
+    """
+    weights = constant.value.array
+    count, apart = len(weights), -(-weights.size // MANY)
+    some = weights[::apart]
+    found = count_digits(some, _factors(some))
+    if apart <= 1:
+        return found
+    return Digits((count, *found.shape[1:]), np.repeat(found.per_filter, apart)[:count], found.per_channel * count // len(some),
+                  np.repeat(found.magnitudes, apart)[:count], found.length)
 
 
 @lru_cache(maxsize=1024)
@@ -141,6 +153,6 @@ def used_taps(constant: Once[Constant], groups: int) -> NDArray[np.bool_]:
     kernel = (*weights.shape[2:], 1, 1)[:2]
     if weights.size > FEW:
         return np.ones((1, *kernel), dtype=np.bool_)
-    sizes = _sizes(weights.reshape(len(weights), -1), _factors(constant.value))
+    sizes = _sizes(weights.reshape(len(weights), -1), _factors(weights))
     used = (sizes != 0).reshape(groups, len(weights) // groups, -1).any(axis=1)
     return np.asarray(used.reshape(-1, *kernel), dtype=np.bool_)
