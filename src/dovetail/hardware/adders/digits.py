@@ -22,7 +22,8 @@ BLOCK = 1 << 17
 FEW = 1 << 16
 """Weights of a tensor whose taps are looked at one by one."""
 MANY = 1 << 18
-"""Weights of a tensor beyond which evenly spaced filters stand for all. Chosen: a millisecond; such a layer takes many FPGAs."""
+"""Weights of a tensor beyond which evenly spaced filters stand for all. Chosen: a millisecond; digits of 27 layers of
+ResNet18 and ResNet50 are off by up to 1.2 %, those of their first eighth by up to 3.9 %."""
 LARGEST = 128
 """Largest magnitude of an int8 weight."""
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
