@@ -103,7 +103,7 @@ LATE = 0.75
 LEAST_S = 0.5
 """Seconds of computing that must be left for a search over all of a few boards to begin: chosen."""
 LITTLE = 2.5e-3
-"""Fraction by which plans must be better than one that is near the best to be looked for first: chosen."""
+"""Twice the fraction above the best plan's sum up to which a product's search looks: chosen."""
 ENDING = 0.25
 """Part of the time left before which a search over all of a few boards hurries: it goes on to its end, with fewer labels.
 Chosen."""

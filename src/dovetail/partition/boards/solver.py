@@ -178,7 +178,7 @@ def _looked(state: Incumbents, net: Network, share: Share, deadline: float, tole
     whole_s = deadline - worked()
     shares, found = [share], False
     while True:
-        # Below a plan near the best, sums are looked at first that are less by so much; of a product that would be twice as much.
+        # A product's best plan need not have the least sum along its slope.
         goal = state.value(state.weights) * (1 - tolerance if state.region is None else 1 + LITTLE / 2)
         state.too_large = None
         found |= search_bounds(net, state.pool, state.weights, shares, goal, deadline, tell, state.late_s)
