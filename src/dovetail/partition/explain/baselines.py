@@ -134,7 +134,8 @@ def greedy(problem: Problem) -> Assignment | None:
         if not len(own):
             return None
         table = tabulate(problem, own, known)
-        latencies, energies = latency + table.latency_s.ravel(), energy + table.energy_j.ravel()
+        latencies = latency + table.latency_s.ravel()
+        energies = energy + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(own))
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
         best = int(scores.argmin())
         latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
