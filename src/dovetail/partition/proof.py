@@ -25,9 +25,13 @@ limits make a few times as much. Chosen: ten times as much.
 
 def check_bound(source: str, bound: float, objective: float, slack: float = SLACK) -> None:
     """InternalError if a bound, which `source` names, is above the objective of a plan that it covers."""
-    if bound > objective + slack * abs(objective):
+    if _above(bound, objective, slack):
         raise InternalError(f"{source}: its lower bound {bound:.9g} is above a plan that it covers, of {objective:.9g}; "
                             "the bound is wrong, and no plan is given with it")
+
+
+def _above(bound: float, objective: float, slack: float = SLACK) -> bool:
+    return bound > objective + slack * abs(objective)
 
 
 def check_bound_over(problem: Problem, source: str, bound: float, plans: Iterable[tuple[Assignment, Evaluation]]) -> None:
@@ -45,9 +49,9 @@ def looked_at(problem: Problem, assignment: Assignment) -> bool:
 
 
 def _below(problem: Problem, bound: float, plans: Iterable[tuple[Assignment, Evaluation]]) -> list[tuple[Assignment, float]]:
-    """Legal plans over the candidates below a bound, with their objectives."""
+    """Legal plans over the candidates below a bound by more than rounding, with their objectives."""
     every = [(a, e, problem.score(e.latency_s, e.energy_j, e.interval_s)) for a, e in plans]
-    return [(a, objective) for a, e, objective in every if e.feasible and bound > objective and on_grid(problem, a)]
+    return [(a, objective) for a, e, objective in every if e.feasible and _above(bound, objective) and on_grid(problem, a)]
 
 
 def hold_over(problem: Problem, source: str, bound: float, plans: Sequence[tuple[Assignment, Evaluation]],

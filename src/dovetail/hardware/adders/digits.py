@@ -21,9 +21,9 @@ BLOCK = 1 << 17
 """Weights counted at once."""
 FEW = 1 << 16
 """Weights of a tensor whose taps are looked at one by one."""
-MANY = 1 << 18
-"""Weights of a tensor beyond which evenly spaced filters stand for all. Chosen: a millisecond; digits of 27 layers of
-ResNet18 and ResNet50 are off by up to 1.2 %, those of their first eighth by up to 3.9 %."""
+MANY = 1 << 17
+"""Weights of a tensor beyond which evenly spaced filters stand for all. Chosen: half a millisecond; digits of 45 layers of
+ResNet18 and ResNet50 are off by 0.3 % in the median, by up to 2.1 %, those of their first eighth by up to 2.8 %."""
 LARGEST = 128
 """Largest magnitude of an int8 weight."""
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
@@ -71,7 +71,7 @@ def count_digits(weights: NDArray[np.generic], factors: NDArray[np.float32] | No
         per_weight += digits.sum(axis=0, dtype=np.uint32)
         magnitudes[i:i + step] = sizes.sum(axis=1, dtype=np.uint32)
         used += int(np.count_nonzero(sizes))
-        length += sum(int(np.count_nonzero(sizes >> k)) for k in range(int(sizes.max(initial=0)).bit_length()))
+        length += sum(int(np.count_nonzero(sizes >= 1 << k)) for k in range(int(sizes.max(initial=0)).bit_length()))
     shape = (count, channels, rows.shape[1] // channels)
     return Digits(shape, per_filter, per_weight.reshape(shape[1:]).sum(axis=1), magnitudes, length / max(1, used))
 

@@ -130,14 +130,14 @@ def greedy(problem: Problem) -> Assignment | None:
     for full in choices:
         spend("greedy", 1, full.resources.size)
         own = _without_idle(problem, full, used)
-        own = own.keep(_room(problem, own, used, limits).nonzero()[0])
-        if not len(own):
+        room = _room(problem, own, used, limits)
+        if not np.count_nonzero(room):
             return None
         table = tabulate(problem, own, known)
         latencies = latency + table.latency_s.ravel()
         energies = energy + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(own))
         scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
-        best = int(scores.argmin())
+        best = int(np.where(room, scores, np.inf).argmin())
         latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
         one = own.keep(np.array([best]))
         splits[own.node.name], known[own.node.output] = one.splits[0], one.held

@@ -59,7 +59,7 @@ class Ask:
     """Size of a partial sum of the whole output."""
 
 
-CELLS = 1 << 14
+CELLS = 1 << 15
 """Cells worked out together: enough to be worth a call, few enough for a cache. Chosen, not measured."""
 
 
