@@ -63,11 +63,7 @@ class Shape:
 @lru_cache(maxsize=4096)
 def padded_raster(window: Window, height: int, width: int) -> Raster:
     """A window over a stream, behind explicit padding where masks cannot express it; remembered, as every fold asks."""
-    raster = Raster(window, height, width)
-    if raster.masks_suffice:
-        return raster
-    top, left, bottom, right = window.pads
-    return Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
+    return Raster(window, height, width).padded
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,14 +140,12 @@ class _Row:
         """Explicit padding where masks cannot express it."""
         if raster.masks_suffice:
             return inputs, raster
-        (stream,), (top, left, bottom, right) = inputs, raster.window.pads
-        height, width = raster.height + top + bottom, raster.width + left + right
-        words = -(-stream.channels // stream.fields)
-        index = np.arange(height * width * words).reshape(height, width, words)
+        (stream,), (top, left, _, _) = inputs, raster.window.pads
+        padded, words = raster.padded, -(-stream.channels // stream.fields)
+        index = np.arange(padded.beats * words).reshape(padded.height, padded.width, words)
         asks = index[top:top + raster.height, left:left + raster.width].reshape(-1)
         ready = self.run((stream,), EngineSchedule(index.size, asks, index.reshape(-1), 1))
-        return ((replace(stream, pixels=height * width, ready=ready),),
-                Raster(replace(raster.window, pads=(0, 0, 0, 0)), height, width))
+        return (replace(stream, pixels=padded.beats, ready=ready),), padded
 
     def windowed(self, node: Node, raster: Raster, stream: Stream) -> EngineSchedule:
         """A convolution, fully connected layer or pool."""

@@ -14,41 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dovetail import ir
+from dovetail.hardware import rounding
 from dovetail.hardware.adders.digits import Digits, Once, digits_of, multiplier_adders, used_taps
 from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of, between
 from dovetail.hardware.lq_engines import adds_integers, coded_parts, coded_slices
-from dovetail.hardware.rounding import (
-    division_bits,
-    filter_widths,
-    input_bits,
-    live_weights,
-    output_bits,
-    tree_bits,
-    value_widths,
-)
 from dovetail.hardware.scans import ROUNDING_STAGES, Parts, Scans, window_of
 from dovetail.hardware.shares import Flags, Floats, Ints, Question, Segments, shares_in
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.hardware.work import map_shape
-from dovetail.ir import (
-    Add,
-    AvgPool,
-    Axis,
-    Clip,
-    Concat,
-    Function,
-    GlobalAvgPool,
-    Graph,
-    Lookup,
-    MaxPool,
-    Mul,
-    Node,
-    Op,
-    Pointwise,
-    Reduce,
-    Select,
-    Upsample,
-)
+from dovetail.ir import Axis, Graph, Node, Op
 from dovetail.numerics.requantize import requantizer
 
 TABLE_STAGES = 1
@@ -181,8 +156,8 @@ def _plain(graph: Graph, question: Question, scans: Scans, sums: Arithmetic | No
     engine |= ROUNDED[type(node.op)](graph, node, node.op, engine)
     if len(node.inputs) > 1:
         engine |= _skipped(graph, node)
-    outputs = engine["output_bits"] / output_bits(graph, node)
-    rounded, clamped = (0, 0) if node.op.moves else value_widths(graph, node)
+    outputs = engine["output_bits"] / rounding.output_bits(graph, node)
+    rounded, clamped = (0, 0) if node.op.moves else rounding.value_widths(graph, node)
     return _multiplied(graph, question, engine | {"rounded_bits": outputs * rounded, "clamped_bits": outputs * clamped})
 
 
@@ -196,7 +171,7 @@ def _multiplied(graph: Graph, question: Question, engine: Parts) -> Parts:
     constants = [how.multipliers, *how.factors]
     found = [multiplier_adders(each) for each in constants]
     each = sum(adders for adders, _ in found) * ~_by_channels(segments)  # partial sums are multiplied when they are added up
-    more = engine["output_bits"] / output_bits(graph, node) * each * MULTIPLIED_BITS
+    more = engine["output_bits"] / rounding.output_bits(graph, node) * each * MULTIPLIED_BITS
     later = (max(depth for _, depth in found) + 1 + bool(how.zero)) * ~_by_channels(segments)
     return engine | {"adder_bits": engine.get("adder_bits", 0.0) + more, "sum_bits": engine.get("sum_bits", 0.0) + more,
                      "stages": engine["stages"] + later}
@@ -218,10 +193,10 @@ class _Weighed:
 
 def _weighed(graph: Graph, node: Node, segments: Segments) -> _Weighed:
     assert node.op.product is not None
-    groups, weights = node.op.product.groups, live_weights(graph, node)
+    groups, weights = node.op.product.groups, rounding.live_weights(graph, node)
     taps, digits = used_taps(Once(weights), groups), digits_of(Once(weights))
     used = taps.sum(axis=(1, 2), dtype=np.float64)
-    return _Weighed(taps, digits, Slices(digits, groups, segments, input_bits(graph, node), used))
+    return _Weighed(taps, digits, Slices(digits, groups, segments, rounding.input_bits(graph, node), used))
 
 
 def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums: Arithmetic) -> Parts:
@@ -230,22 +205,22 @@ def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums
     assert node.op.product is not None
     engine = scans.streamed(question, own.taps)
     partial = _by_channels(segments) | node.op.product.partial
-    beat, widths = engine["output_bits"], filter_widths(graph, node, own.digits)
-    wide = beat * (ACCUMULATOR_BITS / output_bits(graph, node))
+    beat, widths = engine["output_bits"], rounding.filter_widths(graph, node, own.digits)
+    wide = beat * (ACCUMULATOR_BITS / rounding.output_bits(graph, node))
     engine |= {"stages": engine["stages"] + sums.levels, "adder_bits": sums.bits, "adders": sums.adders,
                "sum_bits": sums.registers, "output_bits": np.where(partial, wide, beat),
                "register_bits": np.where(partial, engine["register_bits"] + wide - beat, engine["register_bits"]),
                "accumulator_bits": np.where(partial, 0.0, between(widths.sums, *sums.rows)),
                "clamped_bits": np.where(partial, 0.0, between(widths.clamped, *sums.rows)),
-               "lag_bits": np.where(partial, 0.0, sums.lag * output_bits(graph, node))}
+               "lag_bits": np.where(partial, 0.0, sums.lag * rounding.output_bits(graph, node))}
     return _multiplied(graph, question, engine)
 
 
-def _maximum(graph: Graph, node: Node, op: MaxPool, engine: Parts) -> Parts:
+def _maximum(graph: Graph, node: Node, op: ir.MaxPool, engine: Parts) -> Parts:
     """A tree of comparisons over the window."""
-    taps, bits = prod(op.window.kernel), input_bits(graph, node)
-    outputs = engine["output_bits"] / output_bits(graph, node)
-    merged, waiting = tree_bits(taps, bits, 0)
+    taps, bits = prod(op.window.kernel), rounding.input_bits(graph, node)
+    outputs = engine["output_bits"] / rounding.output_bits(graph, node)
+    merged, waiting = rounding.tree_bits(taps, bits, 0)
     longest = bool(taps & taps - 1 and taps % 2) and taps > 3  # the odd one out waits level after level
     return {"stages": engine["stages"] + np.ceil(np.log2(taps)), "comparison_bits": outputs * merged,
             "sum_bits": outputs * (merged + waiting * (not longest)),
@@ -253,24 +228,24 @@ def _maximum(graph: Graph, node: Node, op: MaxPool, engine: Parts) -> Parts:
             "chain_rows": engine["chain_rows"] + outputs * bits * longest}
 
 
-def _average(graph: Graph, node: Node, op: AvgPool, engine: Parts) -> Parts:
+def _average(graph: Graph, node: Node, op: ir.AvgPool, engine: Parts) -> Parts:
     """A tree of adders over the window, and a division by a constant."""
-    taps, bits = prod(op.window.kernel), input_bits(graph, node)
-    outputs = engine["output_bits"] / output_bits(graph, node)
+    taps, bits = prod(op.window.kernel), rounding.input_bits(graph, node)
+    outputs = engine["output_bits"] / rounding.output_bits(graph, node)
     divisor = constant_divisor(graph, node)
     assert divisor is not None
-    merged, waiting = tree_bits(taps, bits, 1)
-    carry, registers = division_bits(divisor, bits + ceil(log2(taps)))
+    merged, waiting = rounding.tree_bits(taps, bits, 1)
+    carry, registers = rounding.division_bits(divisor, bits + ceil(log2(taps)))
     return {"stages": engine["stages"] + np.ceil(np.log2(taps)), "adder_bits": outputs * merged, "adders": outputs * (taps - 1),
             "division_bits": outputs * carry, "sum_bits": outputs * (merged + waiting + registers)}
 
 
-def _global_average(graph: Graph, node: Node, op: GlobalAvgPool, engine: Parts) -> Parts:
+def _global_average(graph: Graph, node: Node, op: ir.GlobalAvgPool, engine: Parts) -> Parts:
     """One accumulator per channel; the only output leaves after the last pixel."""
     _, height, width = map_shape(graph.shape(node.inputs[0]))
-    bits = input_bits(graph, node) + ceil(log2(height * width))
-    outputs = engine["output_bits"] / output_bits(graph, node)
-    carry, registers = division_bits(height * width, bits)
+    bits = rounding.input_bits(graph, node) + ceil(log2(height * width))
+    outputs = engine["output_bits"] / rounding.output_bits(graph, node)
+    carry, registers = rounding.division_bits(height * width, bits)
     return {"loop_bits": outputs * bits, "division_bits": outputs * carry, "sum_bits": outputs * (bits + registers),
             "control_bits": float((height * width - 1).bit_length()), "row_outputs": 1.0, "row_steps": float(height * width)}
 
@@ -280,26 +255,26 @@ def _passed(graph: Graph, node: Node, op: Op, engine: Parts) -> Parts:
     return {}
 
 
-def _sum(graph: Graph, node: Node, op: Add, engine: Parts) -> Parts:
-    outputs = engine["output_bits"] / output_bits(graph, node)
-    sums = outputs * (output_bits(graph, node) + 1) * (len(node.inputs) - 1)
+def _sum(graph: Graph, node: Node, op: ir.Add, engine: Parts) -> Parts:
+    outputs = engine["output_bits"] / rounding.output_bits(graph, node)
+    sums = outputs * (rounding.output_bits(graph, node) + 1) * (len(node.inputs) - 1)
     others = sum(map_shape(graph.shape(t))[0] for t in node.inputs[1:]) / map_shape(graph.shape(node.inputs[0]))[0]
     return {"adder_bits": sums, "adders": outputs * (len(node.inputs) - 1), "sum_bits": sums, "stages": engine["stages"] + 1,
-            "register_bits": engine["register_bits"] + others * outputs * input_bits(graph, node)}
+            "register_bits": engine["register_bits"] + others * outputs * rounding.input_bits(graph, node)}
 
 
-def _gate(graph: Graph, node: Node, op: Mul, engine: Parts) -> Parts:
+def _gate(graph: Graph, node: Node, op: ir.Mul, engine: Parts) -> Parts:
     """One multiplier per output; the other pixel is stored too, and a product twice as wide."""
-    return {"products": engine["output_bits"] / output_bits(graph, node), "stages": engine["stages"] + PRODUCT_STAGES,
+    return {"products": engine["output_bits"] / rounding.output_bits(graph, node), "stages": engine["stages"] + PRODUCT_STAGES,
             "register_bits": engine["register_bits"] + 3 * engine["output_bits"]}
 
 
-def _partial_sums(graph: Graph, node: Node, op: Reduce, engine: Parts) -> Parts:
-    sums = engine["output_bits"] / output_bits(graph, node) * PARTIAL_SUM_BITS * len(node.inputs)
+def _partial_sums(graph: Graph, node: Node, op: ir.Reduce, engine: Parts) -> Parts:
+    sums = engine["output_bits"] / rounding.output_bits(graph, node) * PARTIAL_SUM_BITS * len(node.inputs)
     return {"adder_bits": sums, "sum_bits": sums}
 
 
-def _wires(graph: Graph, node: Node, op: Select, engine: Parts) -> Parts:
+def _wires(graph: Graph, node: Node, op: ir.Select, engine: Parts) -> Parts:
     return {"stages": engine["stages"] - ROUNDING_STAGES}
 
 
@@ -314,7 +289,7 @@ def _skipped(graph: Graph, node: Node) -> Parts:
     return {"skip_depth": max(depth for depth, _ in waiting), "skip_bits": 8 * sum(channels for _, channels in waiting)}
 
 
-def _table(graph: Graph, node: Node, op: Pointwise, engine: Parts) -> Parts:
+def _table(graph: Graph, node: Node, op: ir.Pointwise, engine: Parts) -> Parts:
     """A table per channel, as wide as its entries need; nothing is rounded."""
     width = 8
     if op.table:
@@ -322,11 +297,11 @@ def _table(graph: Graph, node: Node, op: Pointwise, engine: Parts) -> Parts:
         lo, hi = int(entries.min()), int(entries.max())
         width = max((-lo - 1 if lo < 0 else 0).bit_length(), max(hi, 0).bit_length()) + (lo < 0)
     return {"stages": engine["stages"] - ROUNDING_STAGES + TABLE_STAGES,
-            "table_bits": engine["output_bits"] / output_bits(graph, node) * width * TABLE_CODES,
+            "table_bits": engine["output_bits"] / rounding.output_bits(graph, node) * width * TABLE_CODES,
             "register_bits": engine["register_bits"] + engine["output_bits"]}  # the entries
 
 
-def _repeated(graph: Graph, node: Node, op: Upsample, engine: Parts) -> Parts:
+def _repeated(graph: Graph, node: Node, op: ir.Upsample, engine: Parts) -> Parts:
     """A step per beat out, for which the source waits; rows of several pixels that come again lie in a memory."""
     _, height, width = map_shape(graph.shape(node.inputs[0]))
     beats, again, beat = float(height * op.rows * width * op.columns), op.rows > 1 and width > 1, engine["output_bits"]
@@ -338,12 +313,13 @@ def _repeated(graph: Graph, node: Node, op: Upsample, engine: Parts) -> Parts:
             "line_depth": width if again else 0, "line_bits": beat if again else none}
 
 
-ROUNDED: dict[type[Op], Callable[[Graph, Node, Any, Parts], Parts]] = {
-    Add: _sum, AvgPool: _average, Clip: _passed, Concat: _passed, GlobalAvgPool: _global_average, MaxPool: _maximum, Mul: _gate,
-    Reduce: _partial_sums, Select: _wires,
+OwnParts = Callable[[Graph, Node, Any, Parts], Parts]
+ROUNDED: dict[type[Op], OwnParts] = {
+    ir.Add: _sum, ir.AvgPool: _average, ir.Clip: _passed, ir.Concat: _passed, ir.GlobalAvgPool: _global_average,
+    ir.MaxPool: _maximum, ir.Mul: _gate, ir.Reduce: _partial_sums, ir.Select: _wires,
 }
 """What the engine of an operator without weights has beyond its stream; every output is rounded, but for a `Select`'s."""
-UNROUNDED: dict[type[Op], Callable[[Graph, Node, Any, Parts], Parts]] = {Function: _table, Lookup: _table, Upsample: _repeated}
+UNROUNDED: dict[type[Op], OwnParts] = {ir.Function: _table, ir.Lookup: _table, ir.Upsample: _repeated}
 """Likewise of operators whose outputs are stored as they are."""
 
 

@@ -5,7 +5,7 @@ Registers between two taps in use form chains, which some families have shift re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -47,30 +47,10 @@ def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
     return window, channels, height, width
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """What pricing needs of a `Raster`, found once for all shares and alike layers."""
-
-    steps: float
-    flush: float
-    stages: int
-    pointwise: bool
-    line_in_registers: bool
-    masked: bool
-    counted: bool
-    columns: int
-    width: int
-    control_bits: int
-
-
 @lru_cache(maxsize=4096)
-def _scan(window: Window, height: int, width: int) -> Scan:
-    raster = Raster(window, height, width)
-    if not raster.masks_suffice:  # padding enters as explicit beats
-        top, left, bottom, right = window.pads
-        raster = Raster(replace(window, pads=(0, 0, 0, 0)), height + top + bottom, width + left + right)
-    return Scan(float(raster.steps), float(raster.flush), raster.stages, raster.pointwise, raster.line_in_registers,
-                raster.masked, raster.counted, raster.output_size[1], raster.width, raster.counter_bits)
+def _raster(window: Window, height: int, width: int) -> Raster:
+    """What a node's window makes of a stream; remembered, as alike layers ask the same."""
+    return Raster(window, height, width).padded
 
 
 class Scans:
@@ -144,9 +124,9 @@ def _dense_shifts(window: Window, line: int | None) -> Shifts:
 def _streamed(graph: Graph, question: Question, taps: NDArray[np.bool_] | None) -> Parts:
     node, segments = question
     window, channels, height, width = window_of(graph, node)
-    raster = _scan(window, height, width)
+    raster = _raster(window, height, width)
     count = shares_in(segments)
-    steps, flush = np.full(count, raster.steps), np.full(count, raster.flush)
+    steps, flush = np.full(count, float(raster.steps)), np.full(count, float(raster.flush))
     at = 0
     for axis, starts, stops in segments:
         here = slice(at, at + len(starts))
@@ -171,10 +151,10 @@ def _streamed(graph: Graph, question: Question, taps: NDArray[np.bool_] | None) 
     beat = work.filters * float(output_bits(graph, node))
     return {"steps": steps, "flush": flush, "stages": float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES),
             "register_bits": pixel_bits * (copies - chained + kept.alone + beside) + beat, "masked_bits": masked,
-            "output_bits": beat, "fifo_share": 1.0 / window.stride[1], "row_outputs": float(raster.columns),
+            "output_bits": beat, "fifo_share": 1.0 / window.stride[1], "row_outputs": float(raster.output_size[1]),
             "row_steps": float(window.stride[0] * raster.width), "chain_bits": pixel_bits * (kept.chained + chained),
             "chain_rows": pixel_bits * (kept.chains + (chained > 0)), "line_depth": 0 if raster.line_in_registers else width,
-            "line_bits": pixel_bits * (reach_h - 1), "control_bits": float(raster.control_bits)}
+            "line_bits": pixel_bits * (reach_h - 1), "control_bits": float(raster.counter_bits)}
 
 
 def row_steps(window: Window, height: int, width: int, starts: Ints, stops: Ints) -> tuple[Floats, Floats]:

@@ -12,7 +12,7 @@ and taps that lie in the padding are masked, so padding costs no beats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 import numpy as np
@@ -113,6 +113,14 @@ class Raster:
     def masks_suffice(self) -> bool:
         """Whether outputs leave in order at distinct steps; if not, padding must become explicit beats."""
         return self.first >= 0 and (self.output_size[0] == 1 or self.row_jump >= 1)
+
+    @property
+    def padded(self) -> Raster:
+        """The same, behind padding that enters as beats where masks cannot express it."""
+        if self.masks_suffice:
+            return self
+        top, left, bottom, right = self.window.pads
+        return Raster(replace(self.window, pads=(0, 0, 0, 0)), self.height + top + bottom, self.width + left + right)
 
     @property
     def pointwise(self) -> bool:

@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints, Question, shares_in
-from dovetail.ir import (
-    Axis,
-    Graph,
-    Node,
-    Pointwise,
-    Select,
-)
+from dovetail.ir import Axis, Graph, Node, Pointwise, Select
 from dovetail.values import dataclass
 
 
