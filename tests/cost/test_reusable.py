@@ -180,7 +180,7 @@ def test_costs_count_what_the_program_does() -> None:
     device = load_platform("zc706").device("fpga")
     graph, config = compact(18, (3, 9, 8), 9), Config(4, 8)
     made, cost = program(graph, config), block_cost(graph, [n.name for n in graph.nodes], config, device)
-    assert cost.offchip_bytes == made.image_beats * 16 == sum(layer.bytes for layer in cost.layers)
+    assert cost.offchip_bytes == made.image_beats * 16 == sum(job.beats for job in made.jobs) * 16
     assert cost.interval_clocks == frame_ends(made)[2] - frame_ends(made)[1]
     assert cost.buffer_bits == sum(made.depths) * 32 - made.depths[Bank.INPUT] * 8  # three channels of four
     assert dict(cost.resources)["dsp"] == 4 * 8 + 4 * 9 + 2 * 4

@@ -129,9 +129,9 @@ def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: Accelerat
     assert device.clock_hz is not None
     inside = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
     block = _block(graph, inside, config, device.name, device.clock_hz, device.model)
-    clocks = _clocks(block, node.name)
+    clocks = block.layer_clocks.get(node.name, 0)
     if node.name == inside[0]:  # what is not a layer's own: loading, starting, leaving
-        clocks += block.latency_clocks - sum(_clocks(block, name) for name in inside)
+        clocks += block.latency_clocks - sum(block.layer_clocks.values())
     seconds = np.array([max(0.0, clocks) / device.clock_hz])
     used = dict(block.resources)
     energy = np.array([power_w(used, device)]) * seconds
@@ -139,8 +139,3 @@ def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: Accelerat
     spread = 1 + dhm_model(device.model).clock_error
     return ShareCosts(seconds, seconds, seconds / spread, seconds * spread, energy, resources, direct.extrapolated,
                       f"{direct.source}; on reusable engines {config}, layer after layer")
-
-
-def _clocks(block: BlockCost, node: str) -> float:
-    """A layer's clocks: its engine at work or its weights on their way, whichever takes longer."""
-    return float(sum(max(x.compute_clocks, x.transfer_clocks) for x in block.layers if x.node == node))

@@ -7,13 +7,14 @@ there is room for it. Nothing here looks at weights, so that an optimiser may as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
 from dovetail.cost.array_area import block_resources, multipliers_of, outline_of
-from dovetail.hardware.arrays.jobs import ArrayProgram, Bank, Job, TransferKind
+from dovetail.hardware.arrays.jobs import ArrayProgram, Bank, TransferKind
 from dovetail.hardware.arrays.layers import ArrayLayers, Config, layers_of
 from dovetail.hardware.arrays.program import divides, program_of
 from dovetail.hardware.arrays.refusals import reason_refused
@@ -21,24 +22,12 @@ from dovetail.hardware.arrays.timeline import Play, Striped
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
-__all__ = ["BlockCost", "Config", "LayerCost", "block_cost", "block_interval", "block_latency", "block_multipliers",
-           "joined_latency", "needs_limit", "program_cost", "reason_refused"]
+__all__ = ["BlockCost", "Config", "block_cost", "block_interval", "block_latency", "block_multipliers", "joined_latency",
+           "needs_limit", "program_cost", "reason_refused"]
 
 LEAVE_CLOCKS = 4
 """Clocks from a frame's last word in the output buffer to the first beat that leaves."""
 FRAMES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCost:
-    """A layer's part in a frame: clocks in which its engine works, clocks in which its weights arrive, bytes from memory."""
-
-    node: str
-    engine: str
-    compute_clocks: int
-    transfer_clocks: int
-    bytes: int
-    macs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +43,8 @@ class BlockCost:
     map_bytes: int
     """Those of them that are maps."""
     resources: tuple[tuple[str, float], ...]
-    layers: tuple[LayerCost, ...]
+    layer_clocks: Mapping[str, int]
+    """By node: its engine at work or its weights on their way, whichever takes longer."""
     buffer_bits: int
     """Bits of the memories that hold maps."""
     macs: int
@@ -74,8 +64,7 @@ def block_cost(graph: Graph, nodes: Sequence[str], config: Config, device: Devic
 
 def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     """Clocks of one frame, as `block_cost` has them, without all that asks for more."""
-    program = _program(graph, tuple(nodes), config)
-    return _player(program).frame(0) + _leaving(program) + LEAVE_CLOCKS
+    return joined_latency(graph, nodes, config, 0)
 
 
 def block_multipliers(graph: Graph, nodes: Sequence[str], config: Config) -> int:
@@ -132,24 +121,22 @@ def _plain_program(graph: Graph, nodes: tuple[str, ...], config: Config) -> Arra
 def program_cost(program: ArrayProgram, device: Device) -> BlockCost:
     """Costs of a layer program."""
     ends = frame_ends(program)
-    weights, maps = program.moved_bytes(TransferKind.WEIGHTS), sum(program.moved_bytes(k) for k in (TransferKind.LOAD,
-                                                                                                    TransferKind.STORE))
+    weights, loaded, stored = (program.moved_bytes(kind) for kind in TransferKind)
+    maps = loaded + stored
     resources = block_resources(program, device.model)
     bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
     return BlockCost(ends[0] + _leaving(program) + LEAVE_CLOCKS, program_interval(program), weights + maps, maps, resources,
-                     _layer_costs(program), bits, sum(x.macs for x in program.layers.layers), multipliers_of(outline_of(program)))
+                     _layer_clocks(program), bits, sum(x.macs for x in program.layers.layers),
+                     multipliers_of(outline_of(program)))
 
 
-def _layer_costs(program: ArrayProgram) -> tuple[LayerCost, ...]:
-    config, jobs = program.config, [list[Job]() for _ in program.layers.layers]
+def _layer_clocks(program: ArrayProgram) -> dict[str, int]:
+    config, work, beats = program.config, Counter[int](), Counter[int]()
     for job in program.jobs:
-        jobs[job.layer].append(job)
-    found = []
-    for layer, own in zip(program.layers.layers, jobs, strict=True):
-        beats = sum(job.beats for job in own)
-        found.append(LayerCost(layer.node, ("array", "depthwise")[own[0].engine], sum(job.clocks for job in own),
-                               ceil(beats * config.port_bytes / config.bandwidth_bytes), beats * config.port_bytes, layer.macs))
-    return tuple(found)
+        work[job.layer] += job.clocks
+        beats[job.layer] += job.beats
+    return {layer.node: max(work[n], ceil(beats[n] * config.port_bytes / config.bandwidth_bytes))
+            for n, layer in enumerate(program.layers.layers)}
 
 
 def frame_ends(program: ArrayProgram) -> list[int]:

@@ -127,8 +127,7 @@ def _counting(outline: Outline) -> ArrayContent:
     logic = registers = choices = 0.0
     multipliers = 0
     if outline.counted is not None:
-        own = counted_content(config, outline.counted, outline.adds)
-        logic, registers, choices, multipliers = own.logic, own.registers, own.choices, own.multipliers
+        logic, registers, choices, multipliers = counted_content(config, outline.counted, outline.adds)
     if outline.phases:
         taps, window = config.inputs * config.taps * TAP_BITS, config.kernel ** 2 * config.word_bits
         logic += LARGEST_LOGIC * taps + config.inputs * LARGEST_FINISH

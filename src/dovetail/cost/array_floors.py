@@ -8,23 +8,16 @@ most maps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import floor, prod
+from operator import or_
 from typing import NamedTuple
 
 from dovetail.cost.array_area import Outline, array_pieces, outline_resources, widest_sums
-from dovetail.hardware.arrays.jobs import (
-    ARRAY,
-    ARRAY_SLOTS,
-    DEPTHWISE,
-    DEPTHWISE_SLOTS,
-    Outside,
-    constant_beats_per_word,
-    fifo_depth,
-    read_range,
-    row_beats,
-)
+from dovetail.hardware.arrays import jobs
+from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, Outside
 from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 from dovetail.hardware.arrays.popcount import counted_sums
 from dovetail.hardware.arrays.program import rounds_of
@@ -49,20 +42,12 @@ def barriers(layers: ArrayLayers) -> list[str | None]:
     made, needs = {layer.target: i for i, layer in enumerate(layers.layers)}, list[int]()
     for layer in layers.layers:
         sources = [made[t] for t in (layer.source, layer.residual) if t in made]
-        needs.append(sum({1 << p for p in sources}) | _any(needs[p] for p in sources))
+        needs.append(reduce(or_, (1 << p | needs[p] for p in sources), 0))
     found: list[str | None] = [layers.entry]
     for index in range(1, len(needs)):
         last = 1 << (index - 1)
         leads = needs[index - 1] | last == 2 * last - 1
         found.append(layers.layers[index - 1].target if leads and all(n & last for n in needs[index:]) else None)
-    return found
-
-
-def _any(sets: Iterable[int]) -> int:
-    """The union of sets of bits."""
-    found = 0
-    for bits in sets:
-        found |= bits
     return found
 
 
@@ -94,8 +79,8 @@ def least_clocks(layers: ArrayLayers, config: Config, between: Sequence[str | No
         for number, work in striped.get(start, ()):
             port += (work.beats - works[number].beats) / rate
             works[number] = work
-        own = _together(works[start:stop], config, start + 1 in followers)
-        own = max(own, (_waiting(works[start:stop], start + 1 in followers) + sum(maps[start:stop]) - fifo_depth(config)) / rate)
+        follows, moved = start + 1 in followers, sum(maps[start:stop]) - jobs.fifo_depth(config)
+        own = max(_together(works[start:stop], config, follows), (_waiting(works[start:stop], follows) + moved) / rate)
         entry = layers.layers[start].reads
         load = entry.pixels * config.words(entry.channels)
         found[start] = _whole(max(own + behind, port, load))
@@ -160,24 +145,25 @@ def _waiting(works: Sequence[_Work], follows: bool) -> int:
 def _work(layer: ArrayLayer, config: Config) -> _Work:
     words, per = config.words(layer.writes.channels), config.block_words
     if layer.filtered(config):
-        constants = constant_beats_per_word(config, DEPTHWISE)
+        constants = jobs.constant_beats_per_word(config, DEPTHWISE)
         phases = 1 if layer.whole else config.phases(layer.window)
         clocks = layer.reads.pixels + (phases - 1) * layer.writes.pixels
         beats = phases * -(-config.inputs * config.taps // config.port_bytes) + constants
-        return _Work(0, words * clocks, words * beats, max(0, words - DEPTHWISE_SLOTS) * beats, clocks * ((words - 1) % per + 1))
-    constants = layer.turns(config) * layer.rounds(config) * constant_beats_per_word(config, ARRAY)
+        waiting = max(0, words - jobs.DEPTHWISE_SLOTS) * beats
+        return _Work(0, words * clocks, words * beats, waiting, clocks * ((words - 1) % per + 1))
+    constants = layer.turns(config) * layer.rounds(config) * jobs.constant_beats_per_word(config, ARRAY)
     sizes = [per] * (words // per) + [words % per] * (words % per > 0)
     known = {size: _job(layer, config, 0, size) for size in set(sizes)} if layer.groups == 1 else {}
-    jobs = [known.get(size) or _job(layer, config, number * per, size) for number, size in enumerate(sizes)]
-    each = [b + size * constants for (_, b), size in zip(jobs, sizes, strict=True)]
-    return _Work(sum(c for c, _ in jobs), 0, sum(each), sum(each[ARRAY_SLOTS:]), jobs[0][0])
+    blocks = [known.get(size) or _job(layer, config, number * per, size) for number, size in enumerate(sizes)]
+    each = [b + size * constants for (_, b), size in zip(blocks, sizes, strict=True)]
+    return _Work(sum(c for c, _ in blocks), 0, sum(each), sum(each[jobs.ARRAY_SLOTS:]), blocks[0][0])
 
 
 def _job(layer: ArrayLayer, config: Config, first: int, words: int) -> tuple[int, int]:
     """Clocks and beats of weights of a filter block."""
-    steps = read_range(layer, config, first, words)[1] * prod(layer.window.kernel)
+    steps = jobs.read_range(layer, config, first, words)[1] * prod(layer.window.kernel)
     turns = layer.turns(config)
-    return layer.writes.pixels * turns * layer.rounds(config) * max(steps, words), steps * turns * row_beats(config, words)
+    return layer.writes.pixels * turns * layer.rounds(config) * max(steps, words), steps * turns * jobs.row_beats(config, words)
 
 
 def _map_beats(layers: ArrayLayers, outside: Mapping[str, Outside], rows: Sequence[int]) -> list[int]:
@@ -199,7 +185,7 @@ def least_resources(layers: Sequence[ArrayLayer], config: Config, model_name: st
     """
     engines = [(x, DEPTHWISE if x.filtered(config) else ARRAY) for x in layers]
     phases = max((1 if x.whole else config.phases(x.window) for x, e in engines if e == DEPTHWISE), default=0)
-    depth = max((read_range(x, config, 0, 1)[1] * prod(x.window.kernel) * x.turns(config) for x, e in engines if e == ARRAY),
+    depth = max((jobs.read_range(x, config, 0, 1)[1] * prod(x.window.kernel) * x.turns(config) for x, e in engines if e == ARRAY),
                 default=0)
     entry, beat = layers[0].reads, config.port_bytes * 8
     if banks is None:
@@ -207,7 +193,7 @@ def least_resources(layers: Sequence[ArrayLayer], config: Config, model_name: st
         banks = [(entry.pixels * config.words(entry.channels) * config.input_buffers, width)]
     memories = [(1, words, width) for words, width in banks if words]
     if depth:
-        memories.append((array_pieces(config), ARRAY_SLOTS * depth, beat))
+        memories.append((array_pieces(config), jobs.ARRAY_SLOTS * depth, beat))
     outline = Outline(config, depth, phases, widest_sums(config, engines), any(x.add is not None for x in layers), False,
                       tuple(memories), counted_sums(config, layers) if config.counts else None)
     return dict(outline_resources(outline, model_name))

@@ -82,18 +82,8 @@ def multiplier_blocks(wide: int, narrow: int) -> int:
     return ceil(max(wide, 1) / FACTOR_SIDE) * ceil(max(narrow, 1) / COUNT_SIDE)
 
 
-@dataclass(frozen=True, slots=True)
-class CountedContent:
-    """Logic, registers, bits of choices and multiplier blocks of an array and its finishing modules."""
-
-    logic: float
-    registers: float
-    choices: float
-    multipliers: int
-
-
-def counted_content(config: Config, sums: CountedSums, adds: bool) -> CountedContent:
-    """What an array that counts bits is made of, memories aside."""
+def counted_content(config: Config, sums: CountedSums, adds: bool) -> tuple[float, float, float, int]:
+    """Logic, registers, bits of choices and multiplier blocks of an array that counts bits and of its finishing modules."""
     channels, filters, pairs, words = config.inputs, config.outputs, config.pairs, config.block_words
     beat, product = config.port_bytes * 8, sums.count + sums.factor + 1
     counted = filters * channels * pairs + channels * config.input_planes
@@ -118,4 +108,4 @@ def counted_content(config: Config, sums: CountedSums, adds: bool) -> CountedCon
     registers = PAIR_REGISTERS * counted + RUNNING_REGISTERS * running + channels * kept
     registers += -(-filters * channels * config.weight_planes // beat) * beat + 12 * config.word_bits + 2 * beat
     choices = 6 * config.word_bits + channels * config.input_planes * config.value_bits
-    return CountedContent(logic, registers, choices, channels * blocks)
+    return logic, registers, choices, channels * blocks
