@@ -109,13 +109,13 @@ def _in_stripes(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int,
         passes = passes_of(layers, config, group, outside)
         if passes is None:
             continue
-        parts = [layers.layers[n] for n in group]
+        (stripes, moved), parts = passes, [layers.layers[n] for n in group]
         entering = [made[t] for x in parts for t in (x.source, x.residual) if t is not None and t in outside]
-        for number, part, (reads, writes) in zip(group, parts, passes.rows, strict=True):
+        for number, part, (reads, writes) in zip(group, parts, moved, strict=True):
             found.setdefault(min([group[0], *entering]), []).append(
-                (number, _repeated(works[number], part, config, passes.stripes, reads, writes)))
+                (number, _repeated(works[number], part, config, stripes, reads, writes)))
         if len(entering) == 1 and parts[0].source in outside:
-            rows[group[0]] = passes.rows[0][0]
+            rows[group[0]] = moved[0][0]
     return found, _map_beats(layers, outside, rows)
 
 

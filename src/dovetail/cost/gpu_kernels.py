@@ -8,6 +8,7 @@ builds do; costs were fitted to float16, so every estimate is labelled extrapola
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from dovetail.cost.calibrated import calibrated_joules
 from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.processor import EXTRAPOLATION_WIDENING
+from dovetail.hardware.adders.digits import Once
 from dovetail.hardware.shares import Floats, Question, shares_in
 from dovetail.hardware.work import ShareWork, joined
 from dovetail.ir import Axis, Graph, Node
@@ -31,9 +33,6 @@ from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.gpu_specification import specification
 
 KIND = "int8"
-RECENT = 4
-"""Graphs whose kernels are remembered."""
-_known: list[tuple[Graph, str, GraphPrices]] = []
 
 
 def runs_kernels(device: Device) -> bool:
@@ -42,14 +41,14 @@ def runs_kernels(device: Device) -> bool:
 
 
 def kernels_of(graph: Graph, device: Device) -> GraphPrices:
-    """A graph's kernels on a device that runs ours; found once for the graphs asked last."""
+    """A graph's kernels on a device that runs ours."""
     assert device.kernels is not None, "asked of devices that run kernels"
-    for known, name, found in _known:
-        if known is graph and name == device.kernels:
-            return found
-    _known.append((graph, device.kernels, priced(graph, specification(device.kernels), KIND)))
-    del _known[:-RECENT]
-    return _known[-1][2]
+    return _kernels_once(Once(graph), device.kernels)
+
+
+@lru_cache(maxsize=4)
+def _kernels_once(graph: Once[Graph], gpu: str) -> GraphPrices:
+    return priced(graph.value, specification(gpu), KIND)
 
 
 def has_kernels(graph: Graph, node: Node, device: Device) -> bool:

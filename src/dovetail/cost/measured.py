@@ -33,7 +33,7 @@ def row_costs(work: ShareWork, device: Device, count: int) -> ShareCosts:
     power = predict(quantity_model("measured", f"{device.model}-power"), layers)
     if device.models is ModelSet.PUBLISHED:
         model = factor_model(f"{device.model}-latency")
-        seconds = model.values((layers.side, layers.channels, layers.kernel, layers.filters))
+        seconds = model.values(layers.levels)
         low, high = seconds / (1 + 2 * model.mape), seconds * (1 + 2 * model.mape)
         source = f"authors' form refitted, {model.mape:.0%} off, float32"
     else:
@@ -58,7 +58,7 @@ def hardware_rows(streamed: ShareCosts, work: ShareWork, device: Device, groups:
     rate = device.clock_hz / clock.value
     seconds, fused = streamed.alone_s * rate, streamed.fused_s * rate
     if device.models is ModelSet.PUBLISHED:
-        serial = factor_model(f"{HARDWARE_ROWS}-latency").values((layers.side, layers.channels, layers.kernel, layers.filters))
+        serial = factor_model(f"{HARDWARE_ROWS}-latency").values(layers.levels)
         seconds = fused = serial * groups
     energy = np.maximum(power.value - device.idle_power_w, 0.0) * groups * seconds
     outside: Flags = ~alm.inside | (groups > 1) | ~np.asarray(work.plain, dtype=np.bool_)
@@ -72,5 +72,5 @@ def _quantity(name: str, layers: SquareLayers, device: Device) -> Prediction:
     found = predict(quantity_model("measured", f"{HARDWARE_ROWS}-{name}"), layers)
     if device.models is not ModelSet.PUBLISHED or name not in ("alm", "m20k"):
         return found
-    value = factor_model(f"{HARDWARE_ROWS}-{name}").values((layers.side, layers.channels, layers.kernel, layers.filters))
+    value = factor_model(f"{HARDWARE_ROWS}-{name}").values(layers.levels)
     return Prediction(value, value, value, found.inside)

@@ -5,7 +5,7 @@ Everything is vectorised: one call predicts any number of layers (bench/models.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.hardware.shares import Flags, Floats, Ints
-from dovetail.platform.quantity import BASE_VARIABLES, FILTER_TILE, LEVELS, Form, QuantityModel, ratio_interval
+from dovetail.platform.quantity import BASE_VARIABLES, FILTER_TILE, Form, Posynomial, QuantityModel, ratio_interval
 
 WIDENING = 2.0
 """How much wider, in logarithms, an interval becomes outside of the box."""
@@ -27,6 +27,11 @@ class SquareLayers:
     channels: Floats
     kernel: Floats
     filters: Floats
+
+    @property
+    def levels(self) -> tuple[Floats, ...]:
+        """By LEVELS."""
+        return self.side, self.channels, self.kernel, self.filters
 
     def logs(self, variables: tuple[str, ...]) -> Floats:
         """Natural logarithms of the named variables, one row per layer."""
@@ -67,13 +72,7 @@ def physics_values(model: QuantityModel, layers: SquareLayers) -> Floats:
 
 def posynomial_values(model: QuantityModel, layers: SquareLayers) -> Floats:
     """The posynomial of the layer's kernel size; of the nearest measured one, scaled by physics, for other sizes."""
-    known = np.array(sorted(model.posynomials), dtype=np.float64)
-    nearest = known[np.abs(np.log(layers.kernel[:, None] / known[None, :])).argmin(axis=1)]
-    values = np.empty(len(nearest))
-    logs = layers.logs(model.variables)
-    for kernel in np.unique(nearest):
-        of_kernel = nearest == kernel
-        values[of_kernel] = model.posynomials[int(kernel)].at(logs[of_kernel])
+    values, nearest = nearest_values(model.posynomials, model.variables, layers)
     other = nearest != layers.kernel
     if other.any():
         # The same output size with the measured kernel: what changes is the work per output value.
@@ -84,13 +83,24 @@ def posynomial_values(model: QuantityModel, layers: SquareLayers) -> Floats:
     return values
 
 
+def nearest_values(kernels: Mapping[int, Posynomial], variables: tuple[str, ...],
+                   layers: SquareLayers) -> tuple[Floats, Floats]:
+    """Values of the posynomials of the known kernel sizes nearest to the layers' own, and those sizes."""
+    known = np.array(sorted(kernels), dtype=np.float64)
+    nearest = known[np.abs(np.log(layers.kernel[:, None] / known[None, :])).argmin(axis=1)]
+    values, logs = np.empty(len(nearest)), layers.logs(variables)
+    for kernel in np.unique(nearest):
+        values[nearest == kernel] = kernels[int(kernel)].at(logs[nearest == kernel])
+    return values, nearest
+
+
 def evaluation_values(model: QuantityModel, layers: SquareLayers) -> Floats:
     """Physics times the tabled correction, interpolated between measured levels.
 
     Outside of the box the correction stays that of the box's nearest point, so that physics alone gives the shape;
     it never exceeds the model's bound.
     """
-    located = locate(model.levels, [getattr(layers, name) for name in LEVELS])
+    located = locate(model.levels, layers.levels)
     correction = np.clip(located.interpolate(model.correction), -model.bound, model.bound)
     return physics_values(model, layers) * np.exp(correction)
 
@@ -163,8 +173,7 @@ def left_out_values(model: QuantityModel, layers: SquareLayers, form: Form) -> F
 def _cells(model: QuantityModel, layers: SquareLayers) -> tuple[Flags, tuple[Ints, ...]]:
     """Whether layers lie on the model's grid, and on which cells (of the nearest below where they do not)."""
     exact, index = np.ones(len(layers.side), dtype=np.bool_), list[Ints]()
-    for name, levels in zip(LEVELS, model.levels, strict=True):
-        value: Floats = getattr(layers, name)
+    for value, levels in zip(layers.levels, model.levels, strict=True):
         at = np.clip(np.searchsorted(levels, value), 0, len(levels) - 1)
         exact &= levels[at] == value
         index.append(at)

@@ -13,7 +13,7 @@ from dovetail.cost.fitting.recipes import FitRecipe
 from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions, fold_numbers
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.cost.fitting.softmax import fit_softmax
-from dovetail.cost.predict import SquareLayers
+from dovetail.cost.predict import SquareLayers, nearest_values
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.platform.quantity import BASE_VARIABLES, Form, Posynomial, QuantityModel
 
@@ -34,8 +34,7 @@ class Rows:
     value: Floats
 
     def where(self, keep: np.ndarray) -> Rows:
-        chosen = SquareLayers(*(getattr(self.layers, v)[keep] for v in ("side", "channels", "kernel", "filters")))
-        return Rows(chosen, self.index[keep], self.value[keep])
+        return Rows(SquareLayers(*(values[keep] for values in self.layers.levels)), self.index[keep], self.value[keep])
 
     @property
     def weights(self) -> Floats:
@@ -43,7 +42,7 @@ class Rows:
 
     @property
     def points(self) -> Floats:
-        return np.stack([self.layers.side, self.layers.channels, self.layers.kernel, self.layers.filters], axis=1)
+        return np.stack(self.layers.levels, axis=1)
 
 
 def layers_of(columns: Columns) -> SquareLayers:
@@ -121,12 +120,7 @@ def fit_posynomials(recipe: FitRecipe, rows: Rows, terms: int) -> dict[int, Posy
 
 def posynomials_at(recipe: FitRecipe, kernels: dict[int, Posynomial], layers: SquareLayers) -> Floats:
     """Values of the posynomials of the layers' own kernel sizes, or of the nearest where few rows left one without any."""
-    logs, values = layers.logs(recipe.variables), np.empty(len(layers.side))
-    known = np.array(sorted(kernels), dtype=np.float64)
-    nearest = known[np.abs(np.log(layers.kernel[:, None] / known[None, :])).argmin(axis=1)]
-    for kernel, posynomial in kernels.items():
-        values[nearest == kernel] = posynomial.at(logs[nearest == kernel])
-    return values
+    return nearest_values(kernels, recipe.variables, layers)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,16 +88,12 @@ def stripes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...], outs
     return tuple(_stripe(parts, start, stop) for start, stop in _pieces(parts[-1].writes.height, rows))
 
 
-@dataclass(frozen=True, slots=True)
-class Passes:
-    """A round in stripes: how many there are, and the rows that each of its layers reads and writes in all of them."""
+def passes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...],
+              outside: dict[str, Outside]) -> tuple[int, list[tuple[int, int]]] | None:
+    """How many stripes `stripes_of` makes of a round, and the rows that each of its layers reads and writes in all of them.
 
-    stripes: int
-    rows: tuple[tuple[int, int], ...]
-
-
-def passes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> Passes | None:
-    """What `stripes_of` comes to, without making any; None where all rows are worked on at once."""
+    No stripe is made; None where all rows are worked on at once.
+    """
     parts = [layers.layers[n] for n in group]
     rows = _rows_at_once(config, parts, outside)
     if rows is None:
@@ -108,7 +104,7 @@ def passes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...], outsi
         under = [_inside(layer, start, stop) for start, stop in pieces]
         found.insert(0, (_total(under), _total(pieces)))
         pieces = under
-    return Passes(count, tuple(found))
+    return count, found
 
 
 def _rows_at_once(config: Config, parts: Sequence[ArrayLayer], outside: dict[str, Outside]) -> int | None:
@@ -138,9 +134,7 @@ def _needed(config: Config, parts: Sequence[ArrayLayer], outside: dict[str, Outs
     """Words of the largest memory that stripes of so many rows pass through."""
     first, last = parts[0], parts[-1]
     sizes = [0]
-    if last.target in outside:
-        sizes.append(SLOTS * rows * row_words(config, last.writes))
-    if last.residual in outside:
+    if last.target in outside or last.residual in outside:
         sizes.append(SLOTS * rows * row_words(config, last.writes))
     middle = rows
     if len(parts) == 2:
