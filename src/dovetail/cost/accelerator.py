@@ -20,7 +20,7 @@ from dovetail.cost.folded_area import FoldedCost, folded_cost
 from dovetail.cost.power import power_w
 from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import window_of
-from dovetail.hardware.shares import Question, shares_in
+from dovetail.hardware.shares import Question
 from dovetail.ir import Graph, Node
 from dovetail.platform.accelerator import AcceleratorDesign
 from dovetail.platform.device import Device, Kind
@@ -75,13 +75,6 @@ def why_outside(node: Node, device: Device) -> str | None:
 def _block(graph: Graph, nodes: tuple[str, ...], config: Config, device_name: str, clock_hz: float | None,
            model: str) -> BlockCost:
     return block_cost(graph, nodes, config, Device(device_name, Kind.FPGA, "", model, 0.0, 0.0, clock_hz))
-
-
-def accelerator_answer(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
-    """Costs of a whole node; None for shares, which accelerators do not compute."""
-    _, segments = question
-    whole = shares_in(segments) == 1 and segments[0][0] is None
-    return accelerator_costs(graph, question, direct, device) if whole else None
 
 
 def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts:

@@ -84,9 +84,12 @@ class Outline:
 
 def outline_of(program: ArrayProgram) -> Outline:
     """The outline of a layer program."""
-    return Outline(program.config, program.weight_depth, program.phases, sum_bits(program),
-                   any(x.add is not None for x in program.layers.layers), any(_averages(program)), tuple(memories_of(program)),
-                   counted_sums(program.config, program.layers.layers) if program.config.counts else None)
+    config, layers = program.config, program.layers.layers
+    done = {(job.layer, job.engine) for job in program.jobs}
+    averages = [prod(x.window.kernel) for x in layers if x.plain and not x.largest]
+    return Outline(config, program.weight_depth, program.phases, widest_sums(config, [(layers[n], engine) for n, engine in done]),
+                   any(x.add is not None for x in layers), any(count & (count - 1) for count in averages),
+                   tuple(memories_of(program)), counted_sums(config, layers) if config.counts else None)
 
 
 def multipliers_of(outline: Outline) -> int:
@@ -182,12 +185,6 @@ def _packed_tree(config: Config) -> tuple[int, int]:
     return packed // 2 + own, odd + parts * PRODUCT_BITS
 
 
-def sum_bits(program: ArrayProgram) -> tuple[int, int]:
-    """Bits of the widest sum of either engine."""
-    done = {(job.layer, job.engine) for job in program.jobs}
-    return widest_sums(program.config, [(program.layers.layers[number], engine) for number, engine in done])
-
-
 def widest_sums(config: Config, layers: Iterable[tuple[ArrayLayer, int]]) -> tuple[int, int]:
     """Bits of the widest sum of either engine, for layers with the engine of each."""
     widest = [0, 0]
@@ -197,12 +194,6 @@ def widest_sums(config: Config, layers: Iterable[tuple[ArrayLayer, int]]) -> tup
     if config.monolithic:
         widest = [max(widest)] * 2
     return widest[0], widest[1]
-
-
-def _averages(program: ArrayProgram) -> list[bool]:
-    """Of every layer whether it divides by a count that is no power of two."""
-    counts = [(x, prod(x.window.kernel)) for x in program.layers.layers]
-    return [x.plain and not x.largest and count & (count - 1) > 0 for x, count in counts]
 
 
 def memories_of(program: ArrayProgram) -> list[tuple[int, int, int]]:

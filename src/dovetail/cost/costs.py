@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from dovetail.cost.accelerator import accelerator_answer, why_outside
+from dovetail.cost.accelerator import accelerator_costs, why_outside
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reductions
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import ShareCosts
@@ -55,7 +55,9 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
 def _on_fpga(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
     """What direct mapping costs becomes what the device really builds: folded engines, or its part of an accelerator."""
     if device.accelerator is not None:
-        return accelerator_answer(graph, question, direct, device)
+        (axis, starts, _), *others = question[1]
+        whole = axis is None and len(starts) == 1 and not others  # accelerators compute no shares
+        return accelerator_costs(graph, question, direct, device) if whole else None
     return paced_costs(graph, question, direct, device)
 
 

@@ -14,7 +14,7 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.measured import hardware_rows
 from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.cost.processor import free_costs
-from dovetail.hardware.engines import ACCUMULATOR_BITS, FIELDS, PARTIAL_SUM_BITS, EngineSizes, engines_of
+from dovetail.hardware.engines import ACCUMULATOR_BITS, PARTIAL_SUM_BITS, EngineSizes, engines_of
 from dovetail.hardware.lq_engines import SOURCE
 from dovetail.hardware.scans import ROUNDING_STAGES, stream_shape
 from dovetail.hardware.shares import Flags, Floats, Ints, Question, shares_in
@@ -75,47 +75,25 @@ def _answered(graph: Graph, questions: Sequence[Question], devices: Sequence[Dev
 
 
 def _offered(graph: Graph, questions: Sequence[Question], most_bits: float) -> EngineSizes:
-    """The engines of shares, or engines that never end for shares no plan should think of.
-
-    Features of a flattened map are values of one pixel each: a device that got some of a channel's would still be sent all of it.
-    Where a single channel has more weights than adder bits fit, none of them is looked at.
-    """
-    asked: list[Question] = []
-    seen, whole = list[Flags](), list[Flags]()
-    for node, segments in questions:
-        if most_bits == np.inf or not isinstance(node.op, Gemm):
-            asked.append((node, segments))
-            every = np.ones(shares_in(segments), dtype=np.bool_)
-            seen.append(every)
-            whole.append(every)
-            continue
-        hidden = [_unseen(graph, node, axis, most_bits) for axis, _, _ in segments]
-        hidden = [h and not all(hidden) for h in hidden]
-        asked.append((node, tuple(s for s, h in zip(segments, hidden, strict=True) if not h) if any(hidden) else segments))
-        seen += [np.full(len(starts), not h) for (_, starts, _), h in zip(segments, hidden, strict=True)]
-        whole += [_untorn(graph, node, *segment) for segment in segments]
-    engine, shown = engines_of(graph, asked), np.concatenate(seen)
-    if not shown.all():  # of shares that end never, nothing else matters
-        rows = np.maximum(np.cumsum(shown) - 1, 0)
-        engine = EngineSizes(**{name: getattr(engine, name)[rows] for name in FIELDS})
-    ends = shown & np.concatenate(whole)
+    """The engines of shares, or engines that never end for shares no plan should think of."""
+    engine = engines_of(graph, questions)
+    if most_bits == np.inf:
+        return engine
+    ends = np.concatenate([_sensible(graph, node, most_bits, *own) for node, segments in questions for own in segments])
     return engine if ends.all() else replace(engine, steps=np.where(ends, engine.steps, np.inf))
 
 
-def _unseen(graph: Graph, node: Node, axis: Axis | None, most_bits: float) -> bool:
-    """Whether a single channel of a flattened map has more weights than adder bits fit."""
-    if axis is not Axis.INPUT_CHANNELS or not isinstance(node.op, Gemm):
-        return False
-    _, height, width = stream_shape(graph, node.inputs[0])
-    return height * width > 1 and height * width * node.op.units > most_bits
+def _sensible(graph: Graph, node: Node, most_bits: float, axis: Axis | None, starts: Ints, stops: Ints) -> Flags:
+    """Which shares hold whole channels of what was flattened, of which a single one has no more weights than adder bits fit.
 
-
-def _untorn(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints) -> Flags:
-    """Which shares hold whole channels of what was flattened."""
+    Features of a flattened map are values of one pixel each: a device that got some of a channel's would still be sent all of it.
+    """
     if axis is not Axis.INPUT_CHANNELS or not isinstance(node.op, Gemm):
         return np.ones(len(starts), dtype=np.bool_)
     _, height, width = stream_shape(graph, node.inputs[0])
-    return np.asarray((starts % (height * width) == 0) & (stops % (height * width) == 0))
+    pixels = height * width
+    small = pixels == 1 or pixels * node.op.units <= most_bits
+    return np.asarray((starts % pixels == 0) & (stops % pixels == 0) & small)
 
 
 def _by_rows(graph: Graph, question: Question, costs: ShareCosts, device: Device) -> ShareCosts:

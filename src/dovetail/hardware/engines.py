@@ -205,13 +205,13 @@ def _product(graph: Graph, question: Question, scans: Scans, own: _Weighed, sums
     assert node.op.product is not None
     engine = scans.streamed(question, own.taps)
     partial = _by_channels(segments) | node.op.product.partial
-    beat, widths = engine["output_bits"], rounding.filter_widths(graph, node, own.digits)
+    beat, (summed, clamped) = engine["output_bits"], rounding.filter_widths(graph, node, own.digits)
     wide = beat * (ACCUMULATOR_BITS / rounding.output_bits(graph, node))
     engine |= {"stages": engine["stages"] + sums.levels, "adder_bits": sums.bits, "adders": sums.adders,
                "sum_bits": sums.registers, "output_bits": np.where(partial, wide, beat),
                "register_bits": np.where(partial, engine["register_bits"] + wide - beat, engine["register_bits"]),
-               "accumulator_bits": np.where(partial, 0.0, between(widths.sums, *sums.rows)),
-               "clamped_bits": np.where(partial, 0.0, between(widths.clamped, *sums.rows)),
+               "accumulator_bits": np.where(partial, 0.0, between(summed, *sums.rows)),
+               "clamped_bits": np.where(partial, 0.0, between(clamped, *sums.rows)),
                "lag_bits": np.where(partial, 0.0, sums.lag * rounding.output_bits(graph, node))}
     return _multiplied(graph, question, engine)
 

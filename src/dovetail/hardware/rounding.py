@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -41,20 +40,11 @@ def fixed_schemes(graph: Graph, node: Node) -> tuple[tuple[Scheme, ...], Scheme]
     return (inputs, target) if known and target is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Widths:
-    """Bits per output of its sum with bias and half a unit, and of the result; 0 where there is no such register."""
-
-    sums: Floats
-    clamped: Floats
-
-
-def filter_widths(graph: Graph, node: Node, digits: Digits) -> Widths:
-    """Widths of every filter of a Conv or Gemm; none of those that are zero."""
+def filter_widths(graph: Graph, node: Node, digits: Digits) -> tuple[Floats, Floats]:
+    """Bits of every filter's sum with bias and half a unit, and of its result; 0 where all its weights are."""
     alive = digits.magnitudes > 0
     sums = np.where(alive, input_bits(graph, node) + np.ceil(np.log2(1.0 + digits.magnitudes)), 0.0)
-    clamped = np.where(alive, float(output_bits(graph, node)), 0.0)
-    return Widths(sums, clamped)
+    return sums, np.where(alive, float(output_bits(graph, node)), 0.0)
 
 
 def value_widths(graph: Graph, node: Node) -> tuple[int, int]:

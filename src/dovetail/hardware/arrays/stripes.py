@@ -112,7 +112,8 @@ def _rows_at_once(config: Config, parts: Sequence[ArrayLayer], outside: dict[str
     height = parts[-1].writes.height
     if not config.map_bytes or not all(map(_divisible, parts)):
         return None
-    if _needed(config, parts, outside, height) <= _most(config) and not any(t in outside for p in parts for t in _ends(p)):
+    leaves = any(t in outside for p in parts for t in (p.source, p.residual, p.target))
+    if not leaves and _needed(config, parts, outside, height) <= _most(config):
         return None
     rows = next((r for r in range(height, 1, -1) if _needed(config, parts, outside, r) <= _most(config)), 1)
     return -(-height // -(-height // rows))
@@ -124,10 +125,6 @@ def _pieces(height: int, rows: int) -> list[tuple[int, int]]:
 
 def _total(pieces: Sequence[tuple[int, int]]) -> int:
     return sum(stop - start for start, stop in pieces)
-
-
-def _ends(layer: ArrayLayer) -> tuple[str | None, ...]:
-    return layer.source, layer.residual, layer.target
 
 
 def _needed(config: Config, parts: Sequence[ArrayLayer], outside: dict[str, Outside], rows: int) -> int:
