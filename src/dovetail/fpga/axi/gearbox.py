@@ -9,7 +9,7 @@ from math import gcd
 
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.packing import packet_words, pixel_bytes
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, all_of, any_of, compare, overlay, select, signal
+from dovetail.fpga.rtl.expressions import ZERO, Bits, Signal, all_of, any_of, compare, overlay, select, signal
 from dovetail.fpga.rtl.modules import Module
 
 
@@ -20,11 +20,6 @@ def lifted(m: Module, value: Signal, position: Signal, unit_bits: int, limit_bit
         chosen = select(Bits(0, 1, position, index, 1), moved, value)
         value = m.wire(f"lifted_{index}", chosen, (0, (1 << min(limit_bits, chosen.width)) - 1))
     return value
-
-
-def counted(m: Module, name: str, count: int, step: Expr) -> tuple[Expr, Expr]:
-    """A position of 0..count-1 and whether it is the last; no register where there is only one."""
-    return m.rounds(name, count, step) if count > 1 else (ZERO, ONE)
 
 
 def frame_in_module(name: str, port: StreamPort, bus_bits: int) -> Module:
@@ -38,7 +33,7 @@ def frame_in_module(name: str, port: StreamPort, bus_bits: int) -> Module:
     in_valid, in_data, in_last = m.input("in_valid"), m.input("in_data", bus_bits), m.input("in_last")
     may_start, out_ready = m.input("may_start"), m.input("out_ready")
     filling, dropping, push = signal("filling"), signal("dropping"), signal("push")
-    position, last = counted(m, "word", words, push)
+    position, last = m.counted("word", words, push)
     inside = compare("!=", position, 0) if words > 1 else ZERO
     m.wire("wanted", all_of(~dropping, any_of(inside, may_start)))
     offered = m.wire("offered", any_of(filling, all_of(in_valid, signal("wanted"))))
@@ -66,7 +61,7 @@ def _words_to_pixels(m: Module, port: StreamPort, bus_bits: int, pixel_bits: int
     level, held = signal("level", 0, word + pixel - 1), signal("held", 0, (1 << (word + pixel - 1) * unit) - 1)
     valid = m.wire("valid", compare(">=", level, pixel))
     pop = m.wire("pop", all_of(valid, out_ready))
-    _, end = counted(m, "pixel", port.beats, pop)
+    _, end = m.counted("pixel", port.beats, pop)
     m.wire("ends", all_of(pop, end))
     ends = signal("ends")
     left = select(ends, 0, select(pop, level - pixel, level))
@@ -95,14 +90,14 @@ def frame_out_module(name: str, port: StreamPort, bus_bits: int) -> Module:
     ending, pop, push = signal("ending"), signal("pop"), signal("push")
     valid = m.wire("valid", any_of(compare(">=", level, word), ending))
     m.wire("pop", all_of(valid, out_ready))
-    _, last = counted(m, "word", words, pop)
+    _, last = m.counted("word", words, pop)
     ends = m.wire("ends", all_of(pop, last))
     left = select(ends, 0, select(pop, level - word, level))
     after = m.wire("after", left, (0, word + pixel - 1))
     kept = m.wire("kept", select(ends, 0, select(pop, held >> bus_bits, held)), (0, held.hi))
     ready = m.wire("takes", all_of(compare("<", after, word), any_of(~ending, ends)))
     m.wire("push", all_of(in_valid, ready))
-    _, end = counted(m, "pixel", port.beats, push)
+    _, end = m.counted("pixel", port.beats, push)
     place = m.wire("place", after, (0, word - 1))
     fresh = m.wire("fresh", in_data, (0, (1 << pixel_bits) - 1))
     moved = lifted(m, fresh, place, unit, held.width)

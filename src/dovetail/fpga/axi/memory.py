@@ -12,20 +12,7 @@ from __future__ import annotations
 from dovetail.fpga.axi.ports import event_counter, output32
 from dovetail.fpga.design import MemoryPort
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    all_of,
-    any_of,
-    choose,
-    compare,
-    const,
-    pack,
-    select,
-    signal,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import BURST_BEATS
 
@@ -137,11 +124,7 @@ class Master:
         self._under_way("reads", "ar", begins, m.wire("read_ends", all_of(arrived, last)))
         self.faults.append((m.wire("read_fails", all_of(arrived, answer.bit(1))), answer))
         kept = all_of(arrived, ~self.draining)
-        if self.pieces == 1:
-            m.output("valid", kept)
-            m.output("data", word)
-            return arrived
-        piece, whole = m.rounds("piece", self.pieces, arrived)
+        piece, whole = m.counted("piece", self.pieces, arrived)
         parts = [m.register(f"part_{k}", word, all_of(arrived, compare("==", piece, k))) for k in range(self.pieces - 1)]
         m.output("valid", all_of(kept, whole))
         m.output("data", pack([(part, self.bus_bits) for part in (*parts, word)]))
@@ -157,7 +140,7 @@ class Master:
         free = m.wire("w_free", any_of(~shown, ready))
         some = signal("length_there")
         step = m.wire("w_step", all_of(free, some, any_of(beat_valid, self.draining)))
-        piece, whole = m.rounds("w_piece", self.pieces, step) if self.pieces > 1 else (ZERO, ONE)
+        piece, whole = m.counted("w_piece", self.pieces, step)
         place = signal("w_beat", 0, BURST_BEATS - 1)
         ends = m.wire("w_ends", all_of(whole, compare("==", place, most)))
         m.drive(place, select(ends, 0, place + 1), all_of(step, whole), 0)
@@ -167,7 +150,8 @@ class Master:
         m.drive(marked, ~self.draining, step)
         m.output("write_ready", all_of(free, some, whole, ~self.draining))
         m.output("wvalid", shown)
-        m.output("wdata", m.register("w_word", self._piece(beat, piece), step))
+        words = [beat.bits(k * self.bus_bits, self.bus_bits) for k in range(self.pieces)]
+        m.output("wdata", m.register("w_word", choose(piece, words), step))
         strobes = (1 << self.bus_bits // 8) - 1
         m.output("wstrb", m.wire("w_strobes", select(marked, strobes, 0), (0, strobes)))
         m.output("wlast", last)
@@ -177,11 +161,6 @@ class Master:
         self._under_way("writes", "aw", begins, answered)
         self.faults.append((m.wire("write_fails", all_of(answered, answer.bit(1))), answer))
         return step
-
-    def _piece(self, beat: Signal, piece: Expr) -> Expr:
-        if self.pieces == 1:
-            return beat
-        return choose(piece, [beat.bits(k * self.bus_bits, self.bus_bits) for k in range(self.pieces)])
 
     def _lengths(self, begins: Signal) -> Signal:
         """Beats, less one, of the bursts whose words have not all been sent; the first of them."""

@@ -102,7 +102,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     state, ended = signal("state", 0, ONES), signal("ended")
     valid = m.wire("valid", all_of(run, ~ended))
     taken = m.wire("taken", all_of(valid, out_ready))
-    last = m.rounds("pixel", port.beats, taken)[1] if port.beats > 1 else const(1)
+    _, last = m.counted("pixel", port.beats, taken)
     m.drive(ended, const(1), all_of(taken, last), 0)
     m.drive(state, parities(m, "state", [parity(state, mask) for mask in step_masks()]), taken, seed(number))
     count = random_bits(lo, hi)

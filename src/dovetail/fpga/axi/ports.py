@@ -156,7 +156,7 @@ def _without_rest(m: Module, port: StreamPort, data: Signal, valid: Signal) -> S
     if used == port.fields:
         return data
     taken = m.wire("word_taken", all_of(valid, signal("in_ready_wire")))
-    last: Expr = m.rounds("word_of_pixel", port.words, taken)[1] if port.words > 1 else ONE
+    _, last = m.counted("word_of_pixel", port.words, taken)
     return m.wire("in_channels", select(last, data.bits(0, used * port.bits), data), (0, data.hi))
 
 

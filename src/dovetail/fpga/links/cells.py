@@ -20,11 +20,25 @@ that went missing, and silence is a fault as well. Wide pixels are cut into word
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, any_of, choose, compare, pack, select, successor
+from dovetail.fpga.rtl.expressions import (
+    Expr,
+    Signal,
+    all_of,
+    any_of,
+    choose,
+    compare,
+    const,
+    odd_of,
+    pack,
+    parity,
+    select,
+    successor,
+)
 from dovetail.fpga.rtl.modules import Module
 
 SEQUENCE_BITS = 16
@@ -37,6 +51,8 @@ IDENTITY_BITS = 32
 MOST_CIRCUITS = 1 << CIRCUIT_BITS
 MOST_DEPTH = (1 << CREDIT_BITS) - 1
 """Cells a circuit's buffer may hold: beyond that, credits could not be told apart."""
+PART_BITS = 64
+"""Bits whose parity is taken at once."""
 SILENCE_CLOCKS = 4096
 """Clocks without a cell after which a link that was up counts as broken."""
 
@@ -71,6 +87,16 @@ def syndrome_masks(form: CellFormat) -> tuple[tuple[int, int], ...]:
     columns = [zlib.crc32((1 << i).to_bytes(octets, "little")) ^ zero for i in range(form.body_bits)]
     return tuple((sum((column >> row & 1) << i for i, column in enumerate(columns)), zero >> row & 1)
                  for row in range(CHECK_BITS))
+
+
+def parities(m: Module, name: str, word: Signal, masks: Sequence[tuple[int, int]]) -> list[Signal]:
+    """Of every (mask, constant): the parity of the masked bits and the constant."""
+    # By parts, because a simulator is fast up to 64 bits.
+    parts = [(at, m.wire(f"{name}_part{at}", word.bits(at, min(PART_BITS, word.width - at))))
+             for at in range(0, word.width, PART_BITS)]
+    return [m.wire(f"{name}_bit{i}", odd_of(const(constant), *(parity(part, mask >> at & (1 << part.width) - 1)
+                                                               for at, part in parts)))
+            for i, (mask, constant) in enumerate(masks)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,8 @@ from enum import IntEnum
 from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.links import cells
 from dovetail.fpga.links.cells import CellFormat
-from dovetail.fpga.links.transmit import Outgoing, parities
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    all_of,
-    any_bit,
-    any_of,
-    choose,
-    compare,
-    const,
-    pack,
-    select,
-    signal,
-)
+from dovetail.fpga.links.transmit import Outgoing
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_bit, any_of, choose, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 
 CAUSE_BITS = 3
@@ -121,7 +107,7 @@ def _judged(m: Module, form: CellFormat, valid: Signal, data: Signal) -> tuple[S
     """Whether the cell of three clocks ago is whole, whether it is damaged, and its body."""
     came, word = m.register("came", valid, reset=0), m.register("word", data)
     masks = [(mask | 1 << form.body_bits + i, zero) for i, (mask, zero) in enumerate(cells.syndrome_masks(form))]
-    wrong = parities(m, "wrong", word, masks)
+    wrong = cells.parities(m, "wrong", word, masks)
     syndrome = m.register("syndrome", pack([(bit, 1) for bit in wrong]))
     checked, body = m.register("checked", came, reset=0), m.register("checked_body", word.bits(0, form.body_bits))
     damaged = m.wire("damaged", any_bit(syndrome))
@@ -134,7 +120,7 @@ def _slots(m: Module, slots: ArrivingSlots, accept: Signal, data: Signal, said: 
     at = m.counter("slot", len(slots.owners), accept)
     following = [slots.owners[(s + 1) % len(slots.owners)] for s in range(len(slots.owners))]
     owner = signal("owner", 0, count)
-    m.drive(owner, choose(at, [const(o) for o in following]), accept, slots.owners[0])
+    m.drive(owner, choose(at, following), accept, slots.owners[0])
     return owner, all_of(accept, any_of(compare("!=", said, at), all_of(data, compare("==", owner, count))))
 
 
@@ -143,9 +129,9 @@ def _passes(m: Module, n: int, circuits: Sequence[Outgoing], slots: ArrivingSlot
     """What a passage is given: its slots of every frame, each with its place; returns whether the passage had no room."""
     own, at = slots.places(n), signal("slot", 0, len(slots.owners) - 1)
     places = {slot: place for place, slot in enumerate(own)}
-    m.output(f"pass{n}_write", all_of(accept, choose(at, [const(int(s in places)) for s in range(len(slots.owners))])))
+    m.output(f"pass{n}_write", all_of(accept, choose(at, [int(s in places) for s in range(len(slots.owners))])))
     if len(own) > 1:
-        m.output(f"pass{n}_place", choose(at, [const(places.get(s, 0)) for s in range(len(slots.owners))]))
+        m.output(f"pass{n}_place", choose(at, [places.get(s, 0) for s in range(len(slots.owners))]))
     m.output(f"pass{n}_flag", data)
     m.output(f"pass{n}_word", body.bits(cells.HEADER_BITS, passage_bits(n, circuits, slots.through)))
     return m.input(f"pass{n}_overflow")

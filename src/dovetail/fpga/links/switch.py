@@ -83,7 +83,7 @@ def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing]
     nobody = len(begin) + len(passages)
     following = [source.get(slots.owners[(s + 1) % frame], nobody) for s in range(frame)]
     turn = signal("turn", 0, nobody)
-    m.drive(turn, choose(at, [const(n) for n in following]), step, source.get(slots.owners[0], nobody))
+    m.drive(turn, choose(at, following), step, source.get(slots.owners[0], nobody))
     fires, payloads = list[Signal](), list[Expr]()
     for n, k in enumerate(begin):
         valid, data = m.input(f"ch{k}_valid"), m.input(f"ch{k}_data", circuits[k].width)
@@ -98,7 +98,7 @@ def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing]
         fires.append(m.wire(f"passes{p}", all_of(step, valid, compare("==", turn, n))))
         places = slots.places[p]
         if len(places) > 1:
-            m.output(f"pass{p}_next_place", choose(at, [const(places.get((s + 1) % frame, 0)) for s in range(frame)]))
+            m.output(f"pass{p}_next_place", choose(at, [places.get((s + 1) % frame, 0) for s in range(frame)]))
     for k in sorted(slots.through):
         told, freed = _far(m, k)
         m.output(f"relay{k}_told", told)
@@ -106,8 +106,8 @@ def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing]
     m.output("slot_step", step)
     m.output("slot_ends", all_of(step, last))
     sent = m.wire("sends", any_of(*fires))
-    chosen = select(sent, choose(turn, [*payloads, const(identity)]), identity) if payloads else const(identity)
-    finish_cells(m, form, (sent, at, chosen), _told(m, relayed, advance), identity)
+    chosen = select(sent, choose(turn, [*payloads, identity]), identity) if payloads else const(identity)
+    finish_cells(m, form, (sent, at, chosen), _told(m, relayed, advance))
     return m
 
 
@@ -124,7 +124,5 @@ def _told(m: Module, relayed: Sequence[bool], advance: Expr) -> tuple[Expr, Expr
         return const(NOBODY), ZERO
     freed = [m.input(f"freed{j}", CREDIT_BITS) for j in range(len(relayed))]
     known = [m.input(f"told{j}") if passes else ONE for j, passes in enumerate(relayed)]
-    if len(relayed) == 1:
-        return select(known[0], 0, NOBODY), freed[0]
-    turn = m.counter("credit_turn", len(relayed), advance)
+    turn = m.counter("credit_turn", len(relayed), advance) if len(relayed) > 1 else ZERO
     return select(choose(turn, known), turn, NOBODY), choose(turn, freed)

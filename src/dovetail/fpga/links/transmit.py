@@ -5,26 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.links.cells import CHECK_BITS, CIRCUIT_BITS, CREDIT_BITS, SEQUENCE_BITS, CellFormat, syndrome_masks
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Expr,
-    Signal,
-    all_of,
-    any_of,
-    choose,
-    compare,
-    const,
-    odd_of,
-    pack,
-    parity,
-    select,
-    signal,
-)
+from dovetail.fpga.links.cells import CHECK_BITS, CIRCUIT_BITS, CREDIT_BITS, SEQUENCE_BITS, CellFormat, parities, syndrome_masks
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
-
-PART_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +33,13 @@ def transmitter_module(name: str, form: CellFormat, circuits: Sequence[Outgoing]
         valid, data = m.input(f"ch{k}_valid"), m.input(f"ch{k}_data", circuit.width)
         taken = m.register(f"far_freed{k}", signal("credit_count", 0, (1 << CREDIT_BITS) - 1), is_told(k), 0)
         open_now = has_credit(m, k, circuit, taken)
-        may = m.wire(f"may{k}", all_of(step, open_now, ONE if owner is None else compare("==", owner, k)))
+        may = m.wire(f"may{k}", all_of(step, open_now, compare("==", owner, k)))
         m.output(f"ch{k}_ready", may)
         fires.append(m.wire(f"fire{k}", all_of(may, valid)))
         payloads.append(data)
     sent = m.wire("sends", any_of(*fires))
-    chosen: Expr = const(identity)
-    if payloads:
-        chosen = select(sent, payloads[0] if owner is None else choose(owner, payloads), identity)
-    which, freed = _credits(m, incoming, advance)
-    finish_cells(m, form, (sent, ZERO if owner is None else owner, chosen), (which, freed), identity)
+    chosen = select(sent, choose(owner, payloads), identity) if payloads else const(identity)
+    finish_cells(m, form, (sent, owner, chosen), _credits(m, incoming, advance))
     return m
 
 
@@ -71,7 +51,7 @@ def begin_cells(m: Module) -> tuple[Signal, Signal]:
     return advance, m.wire("step", all_of(advance, signal("peer_heard")))
 
 
-def finish_cells(m: Module, form: CellFormat, sent: tuple[Expr, Expr, Expr], told: tuple[Expr, Expr], identity: int) -> None:
+def finish_cells(m: Module, form: CellFormat, sent: tuple[Expr, Expr, Expr], told: tuple[Expr, Expr]) -> None:
     """Cells of what is sent (whether anything is, its circuit or slot, payload) and of a credit (whose, how many)."""
     full, advance, running = signal("full"), signal("advance"), signal("peer_heard")
     sequence = m.counter("number", 1 << SEQUENCE_BITS, signal("step"))
@@ -88,24 +68,14 @@ def finish_cells(m: Module, form: CellFormat, sent: tuple[Expr, Expr, Expr], tol
     m.output("tx_data", pack([(held, form.body_bits), (check, CHECK_BITS)]))
 
 
-def parities(m: Module, name: str, word: Signal, masks: Sequence[tuple[int, int]]) -> list[Signal]:
-    """Of every (mask, constant): the parity of the masked bits and the constant."""
-    # By parts of 64 bits, because a simulator is fast up to that.
-    parts = [(at, m.wire(f"{name}_part{at}", word.bits(at, min(PART_BITS, word.width - at))))
-             for at in range(0, word.width, PART_BITS)]
-    return [m.wire(f"{name}_bit{i}", odd_of(const(constant), *(parity(part, mask >> at & (1 << part.width) - 1)
-                                                               for at, part in parts)))
-            for i, (mask, constant) in enumerate(masks)]
-
-
-def _owner(m: Module, slots: Sequence[int], step: Expr) -> Signal | None:
-    """The circuit of the present time slot; None where there is one circuit, or none."""
+def _owner(m: Module, slots: Sequence[int], step: Expr) -> Expr:
+    """The circuit of the present time slot; constant where there is one circuit, or none."""
     if len(set(slots)) < 2:
-        return None
+        return ZERO
     at = m.counter("slot", len(slots), step)
     # One slot ahead, so that choosing a payload starts at a register.
     owner = signal("owner", 0, max(slots))
-    m.drive(owner, choose(at, [const(slots[(s + 1) % len(slots)]) for s in range(len(slots))]), step, slots[0])
+    m.drive(owner, choose(at, [slots[(s + 1) % len(slots)] for s in range(len(slots))]), step, slots[0])
     return owner
 
 
@@ -124,9 +94,5 @@ def has_credit(m: Module, k: int, circuit: Outgoing, freed: Signal) -> Expr:
 def _credits(m: Module, incoming: int, advance: Expr) -> tuple[Expr, Expr]:
     """The circuit whose credit the next cell carries, in turn, and that credit."""
     freed = [m.input(f"freed{j}", CREDIT_BITS) for j in range(incoming)]
-    if not freed:
-        return ZERO, ZERO
-    if incoming == 1:
-        return ZERO, freed[0]
-    which = m.counter("credit_turn", incoming, advance)
-    return which, choose(which, freed)
+    which = m.counter("credit_turn", incoming, advance) if incoming > 1 else ZERO
+    return which, choose(which, freed or [ZERO])

@@ -112,7 +112,7 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
     active = signal("array_active")
     entries = read_entries(module, "array", table, load)
     head, now = entries.fields, kept_entry(module, "array", entries, load)
-    spent: Expr = ZERO if _never(now["idle"]) else signal("array_spent")
+    spent: Expr = ZERO if now["idle"] == ZERO else signal("array_spent")
     works = module.wire("array_works", all_of(active, ~spent))
     word_last = count_up(module, "array_word", now["word_most"], works)
     column_last = count_up(module, "array_column", now["column_most"], all_of(works, word_last))
@@ -160,17 +160,13 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
 
 def _position(most: Expr, name: str) -> Expr:
     """The value of a counter of `count_up`."""
-    return ZERO if _never(most) else signal(f"array_{name}_at", 0, most.hi)
+    return ZERO if most == ZERO else signal(f"array_{name}_at", 0, most.hi)
 
 
 def _first(now: Mapping[str, Expr], round_last: Expr, turn_last: Expr) -> Expr:
     """Whether neither of the counters of passes has moved."""
     known = [(now["round_most"], round_last, "round"), (now["turn_most"], turn_last, "turn")]
     return all_of(*(compare("==", _position(most, name), 0) for most, last, name in known if last != ONE))
-
-
-def _never(value: Expr) -> bool:
-    return isinstance(value, Const) and value.lo == 0
 
 
 def _idled(module: Module, idle: Expr, ends: Signal, spent: Expr) -> Expr:

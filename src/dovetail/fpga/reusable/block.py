@@ -17,8 +17,8 @@ from dovetail.fpga.reusable.image import Octets, image_text, layer_fields, lift_
 from dovetail.fpga.reusable.lanes import Finisher, Operands, PlacedSums
 from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
 from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
-from dovetail.fpga.reusable.storage import Access, Entries, Table, WideMemory, bank, chosen, filled_memory, is_equal, walk
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_of, compare, pack, select, signal
+from dovetail.fpga.reusable.storage import Access, Entries, Table, WideMemory, bank, filled_memory, walk
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_of, choose, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.fpga.rtl.verilog import images, print_module
 from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, ArrayProgram, Bank, Job, MapPlace
@@ -150,7 +150,7 @@ class Assembly:
     def _word(self, name: str, banks: Sequence[Bank], index: Expr, stage: int) -> Signal:
         """What was read of the bank that an index of stage 0 names; a clock after the read, which is one after the address."""
         late = delayed(self.pipeline, index, stage - 1, f"{name}_bank_now")
-        read = chosen(self.module, f"{name}_from", late, [self.reads[b] for b in banks])
+        read = choose(late, [self.reads[b] for b in banks])
         return self.module.register(f"{name}_word", read, bounds=self.word_range)
 
     def _array(self, ready: Signal) -> tuple[ArrayIssue, Signal]:
@@ -161,7 +161,7 @@ class Assembly:
         front = array_front(m, table, self.loads[ARRAY], ready, self.program.weight_depth, self.parity, self.frame_words,
                             self.address_bits)
         for number, b in enumerate(banks):
-            self.readers[b].append(Access(is_equal(front.bank, number), front.address))
+            self.readers[b].append(Access(compare("==", front.bank, number), front.address))
         return front, self._word("array", banks, front.bank, WORD_STAGE)
 
     def _multiplied(self, front: ArrayIssue, word: Signal, fill: Fill) -> Operands:
@@ -188,7 +188,7 @@ class Assembly:
         table = depthwise_table(self.program, self.numbers, banks)
         front = depthwise_front(m, config, table, self.loads[DEPTHWISE], ready, self.parity, self.frame_words, self.address_bits)
         for number, b in enumerate(banks):
-            self.readers[b].append(Access(all_of(front.reading, is_equal(front.bank, number)), front.address))
+            self.readers[b].append(Access(all_of(front.reading, compare("==", front.bank, number)), front.address))
         pixel = self._word("depthwise", banks, front.bank, PIXEL_STAGE)
         taps = masked_taps(m, pipeline, config, front, pixel, self.program.line_width)
         beat = fill.weights[DEPTHWISE]
@@ -226,8 +226,8 @@ class Assembly:
     def _leave_depthwise(self, front: DepthwiseFront, placed: PlacedSums, fill: Fill) -> LeavingWord:
         m, stage = self.module, placed.stage
         word = m.wire("depthwise_sums", pack([(s, s.width) for s in placed.sums]))
-        valid, slot = token(m, "depthwise_leaves", front.ends, stage), delayed(self.pipeline, front.slot, stage, "")
-        assert isinstance(slot, Signal)
+        valid = token(m, "depthwise_leaves", front.ends, stage)
+        slot = self.pipeline.signal_at(Staged(front.slot, 0), stage)
         return LeavingWord(word, valid, self._constants(DEPTHWISE, fill, DEPTHWISE_SLOTS, slot), placed.sum_bits)
 
     def _constants(self, engine: int, fill: Fill, depth: int, address: Signal) -> WideMemory:
@@ -264,7 +264,7 @@ class Assembly:
         index = walked.fields["bank"]
         where = index if isinstance(index, Const) else m.register(f"{name}_write_bank", index)
         for number, b in enumerate(banks):
-            self.writers[b].append(Access(all_of(writes, is_equal(where, number)), address, word))
+            self.writers[b].append(Access(all_of(writes, compare("==", where, number)), address, word))
         m.assigns.append((self.dones[engine], m.register(f"{name}_job_done", walked.last, reset=0)))
         for flag, kept in (("releases", self.released), ("finishes", self.finished)):
             if any(table[flag]):
@@ -284,17 +284,16 @@ class Assembly:
         walked = walk(m, "other", table, reading, self.address_bits, self.parity, self.frame_words)
         self.modules.append(walked.entries.fifo)
         for number, b in enumerate(banks):
-            self.readers[b].append(Access(all_of(reading, walked.fields["reads"], is_equal(walked.fields["bank"], number)),
+            self.readers[b].append(Access(all_of(reading, walked.fields["reads"], compare("==", walked.fields["bank"], number)),
                                           walked.address))
         index = walked.fields["bank"]
         late = index if isinstance(index, Const) else m.register("other_bank", index)
-        return m.register("other_word", chosen(m, "other_from", late, [self.reads[b] for b in banks]), bounds=self.word_range)
+        return m.register("other_word", choose(late, [self.reads[b] for b in banks]), bounds=self.word_range)
 
     def _finishers(self, name: str, finisher: Finisher, sums: LeavingWord, other: Signal | None) -> list[Signal]:
         """An instance per channel of a word; what leaves them."""
         m, size = self.module, sums.sum_bits
-        word = self.pipeline.at(Staged(sums.word, 0), CONSTANT_STAGE)
-        assert isinstance(word, Signal)
+        word = self.pipeline.signal_at(Staged(sums.word, 0), CONSTANT_STAGE)
         values = self.config.value_bits
         pins = lanes.layer_pins(self.pipeline, self.numbers, name, finisher, sums.constants, self.config.inputs * 64, 0)
         outputs = []

@@ -17,26 +17,10 @@ from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.reusable.array import CODED_PLANES, ArrayIssue, delayed, hold_words, own_jobs, token
 from dovetail.fpga.reusable.feed import Fill
 from dovetail.fpga.reusable.image import layer_fields, lift_options
-from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, layer_pins, low_bits, settled
+from dovetail.fpga.reusable.lanes import Finisher, Lanes, lanes_in_module, layer_pins, settled
 from dovetail.fpga.reusable.numbers import BlockNumbers, CountNumbers
 from dovetail.fpga.reusable.storage import WideMemory, filled_memory
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Const,
-    Expr,
-    Signal,
-    all_of,
-    any_of,
-    bit_width,
-    choose,
-    compare,
-    const,
-    pack,
-    select,
-    signal,
-)
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, FACTOR_BYTES, ArrayProgram, factor_bytes, final_words
 from dovetail.hardware.arrays.layers import Config
@@ -75,7 +59,7 @@ def count_words(m: Module, pipeline: Pipeline, program: ArrayProgram, numbers: B
     kept = _constants(m, pipeline, program, numbers, fill, leaving, final_stage(finisher.enters))
     valid = m.wire("array_results", all_of(leaving.valid, leaving.closes))
     other = other_of(valid, finisher) if adds else None
-    size, width = config.value_bits, counted.ones.width // config.input_planes
+    size, width = config.value_bits, counts.most.bit_length()
     pins = [*shared_pins(m, pipeline, finisher, leaving).items(),
             *layer_pins(pipeline, numbers, "array", finisher, kept.final, config.inputs * final_words(config) * 32,
                         final_stage(finisher.enters))]
@@ -126,8 +110,7 @@ def plane_bits(module: Module, pipeline: Pipeline, config: Config, front: ArrayI
         raw += [ZERO] * (most * config.input_planes - len(raw))
         for j in range(config.input_planes):
             options = raw[j:most * config.input_planes:config.input_planes]
-            value = options[0] if isinstance(index, Const) else choose(index, options)
-            found.append(module.register(f"array_bit_{channel}_{j}", all_of(inside, value), bounds=(0, 1)))
+            found.append(module.register(f"array_bit_{channel}_{j}", all_of(inside, choose(index, options)), bounds=(0, 1)))
     return [found[c * config.input_planes + j] for j in range(config.input_planes) for c in range(config.inputs)]
 
 
@@ -137,19 +120,18 @@ def counting_lanes(name: str, lanes: int, inputs: int, planes: tuple[int, int], 
     x, w = m.input("x", inputs * planes[1]), m.input("w", lanes * inputs * planes[0])
     starts, works = m.input("starts"), m.input("works")
     pipeline = Pipeline(m)
-    counter, width, stage = BitCounters(pipeline, "lane"), bit_width(0, most), 0
+    counter = BitCounters(pipeline, "lane")
     for lane in range(lanes):
         fields: list[tuple[Expr, int]] = []
         for i in range(planes[0]):
             for j in range(planes[1]):
                 pairs = [(x.bit(j * inputs + c), w.bit((lane * planes[0] + i) * inputs + c)) for c in range(inputs)]
                 total = counted_pairs(counter, f"count_{lane}_{i}_{j}", pairs)
-                stage = total.stage
                 running = signal(f"running_{lane}_{i}_{j}", 0, most)
                 m.drive(running, select(starts, total.value, running + total.value), works)
-                fields.append((running, width))
+                fields.append((running, running.width))
         m.output(f"y{lane}", m.wire(f"counts_{lane}", pack(fields)))
-    return Lanes(m, lanes, stage, planes[0] * planes[1] * width)
+    return Lanes(m, lanes, total.stage, planes[0] * planes[1] * running.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +212,8 @@ def counts_finisher(name: str, config: Config, numbers: CountNumbers, lifts: tup
     """
     m = Module(name, ("From counts of bits to an output.",), shared=True)
     pipeline = Pipeline(m)
-    width, enters = bit_width(0, numbers.most), dict.fromkeys(("counts", "ones", "factors", "signs"), 0)
-    total = _weighted(pipeline, config, numbers, width)
+    enters = dict.fromkeys(("counts", "ones", "factors", "signs"), 0)
+    total = _weighted(pipeline, config, numbers)
     if passes > 1:
         total = _gathered(pipeline, total, numbers.totals, words, enters)
     results: list[Staged] = []
@@ -250,13 +232,13 @@ def counts_finisher(name: str, config: Config, numbers: CountNumbers, lifts: tup
     value = y.value
     if not isinstance(value, Signal) or value.width < config.value_bits:
         value = m.wire("y_wide", value, (0, (1 << config.value_bits) - 1))
-    m.output("y", low_bits(m, "y_bits", value, config.value_bits))
+    m.output("y", m.wire("y_bits", value.bits(0, config.value_bits)))
     return Finisher(m, y.stage, enters)
 
 
-def _weighted(pipeline: Pipeline, config: Config, numbers: CountNumbers, width: int) -> Staged:
+def _weighted(pipeline: Pipeline, config: Config, numbers: CountNumbers) -> Staged:
     """Counts times factors; where bits of weights are signs, twice the counts less the input's set bits."""
-    m, most = pipeline.module, numbers.most
+    m, most, width = pipeline.module, numbers.most, numbers.most.bit_length()
     counts, ones = m.input("counts", config.pairs * width), m.input("ones", config.input_planes * width)
     factors, signs = m.input("factors", config.pairs * FACTOR_BYTES * 8), m.input("signs")
     terms = []
@@ -267,7 +249,7 @@ def _weighted(pipeline: Pipeline, config: Config, numbers: CountNumbers, width: 
             every = m.wire(f"ones_{i}_{j}", ones.bits(j * width, width), (0, most))
             both = select(signs, (own << 1) - every, own)
             value = pipeline.register(f"signed_{i}_{j}", both, 0, (-most, most))
-            given = Bits(*numbers.factors, factors, at * FACTOR_BYTES * 8, bit_width(*numbers.factors))
+            given = factors.field(at * FACTOR_BYTES * 8, *numbers.factors)
             factor = pipeline.at(Staged(m.wire(f"factor_{i}_{j}", given), 0), 1)
             made = pipeline.register(f"weighted_{i}_{j}", value.value * factor, 1)
             terms.append(pipeline.register(f"weighted_{i}_{j}_held", made.value, made.stage))  # retimed into the multiplier
@@ -296,7 +278,7 @@ def _code(pipeline: Pipeline, config: Config, numbers: CountNumbers, total: Stag
     for k in range(config.thresholds):
         enters[f"step_{k}"] = total.stage
         given = m.input(f"step_{k}", 32)
-        limit = m.wire(f"limit_{k}", Bits(*numbers.steps, given, 0, 32))
+        limit = m.wire(f"limit_{k}", given.field(0, *numbers.steps))
         holds = m.register(f"reaches_{k}", compare(">=", total.value, limit), bounds=(0, 1))
         code = select(holds, k + 1, code)
     return pipeline.register("code", code, total.stage + 1, (0, config.thresholds))
@@ -314,8 +296,7 @@ def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher:
                    constants: ConstantWords, lane: int, width: int) -> list[tuple[str, Signal]]:
     """Ports of one filter's finisher that are its own."""
     size, pairs = config.pairs * width, config.pairs * FACTOR_BYTES * 8
-    word = pipeline.at(Staged(leaving.word, 0), CONSTANT_STAGE)
-    assert isinstance(word, Signal)
+    word = pipeline.signal_at(Staged(leaving.word, 0), CONSTANT_STAGE)
     found = [("counts", module.wire(f"array_counted_{lane}", word.bits(lane * size, size))),
              ("factors", constants.factors.slice(module, f"array_own_factors_{lane}", lane * pairs, pairs))]
     words = final_words(config)
@@ -328,9 +309,7 @@ def finishing_pins(module: Module, pipeline: Pipeline, config: Config, finisher:
 def shared_pins(module: Module, pipeline: Pipeline, finisher: Finisher, leaving: LeavingCounts) -> dict[str, Signal]:
     """Ports that all filters' finishers share, beside the layer's fields."""
     def late(value: Signal, stage: int) -> Signal:
-        found = pipeline.at(Staged(value, 0), stage)
-        assert isinstance(found, Signal)
-        return found
+        return pipeline.signal_at(Staged(value, 0), stage)
 
     pins = {"ones": late(leaving.ones, CONSTANT_STAGE), "signs": late(leaving.signs, CONSTANT_STAGE)}
     if "gathers" in finisher.enters:

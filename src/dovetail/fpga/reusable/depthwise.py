@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, Pipeline, Staged
+from dovetail.fpga.engines.stream import Pipeline, Staged, in_blocks
 from dovetail.fpga.reusable.array import common_table, delayed, own_jobs
 from dovetail.fpga.reusable.image import tap_order
 from dovetail.fpga.reusable.numbers import BlockNumbers
@@ -233,10 +233,9 @@ def _lines(module: Module, pipeline: Pipeline, front: DepthwiseFront, newest: Ex
     read = signal("depthwise_lines_read", 0, (1 << count * size) - 1)
     held = module.register("depthwise_lines_held", read)
     rows = [held.bits(k * size, size) for k in range(count)]
-    block = width > LUT_MEMORY_DEPTH and width * count * size >= BLOCK_MEMORY_BITS
     module.memories.append(Memory("depthwise_lines", count * size, width, shifts, delayed(pipeline, front.line, COLUMN_STAGE, ""),
                                   pack([(newest, size), *((row, size) for row in rows[:-1])]),
-                                  delayed(pipeline, front.line, COLUMN_STAGE - 2, ""), read, block))
+                                  delayed(pipeline, front.line, COLUMN_STAGE - 2, ""), read, in_blocks(width, count * size)))
     return list(rows)
 
 
@@ -251,10 +250,8 @@ def _chosen_taps(module: Module, pipeline: Pipeline, config: Config, front: Dept
                  window: Mapping[tuple[int, int], Signal]) -> list[list[Signal]]:
     order, stage = tap_order(config.kernel), TAP_STAGE - 1
     phase = None if front.phase is None else delayed(pipeline, front.phase, stage, "")
-    rows, columns = (delayed(pipeline, v, stage, "") for v in (front.rows, front.columns))
+    rows, columns = (pipeline.signal_at(Staged(ages, 0), stage) for ages in (front.rows, front.columns))
     signed, largest = delayed(pipeline, front.signed, stage, ""), delayed(pipeline, front.largest, stage, "")
-    assert isinstance(rows, Signal)
-    assert isinstance(columns, Signal)
     inside = {(a, b): module.wire(f"depthwise_inside_{a}_{b}", all_of(rows.bit(a), columns.bit(b))) for a, b in order}
     phases = 1 if front.phase is None else front.phase.hi + 1
     found: list[list[Signal]] = []

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dovetail.fpga.engines.stream import fifo_module
 from dovetail.fpga.reusable import outside
 from dovetail.fpga.reusable.outside import ArrivingWord, Progress
-from dovetail.fpga.reusable.storage import Beat, Table, chosen, count_up, is_equal, read_entries
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, compare, pack, select, signal
+from dovetail.fpga.reusable.storage import Beat, Table, count_up, read_entries
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays import jobs
 from dovetail.hardware.arrays.jobs import ArrayProgram, Bank, Job, TransferKind
@@ -36,7 +36,7 @@ def stream_weights(module: Module, program: ArrayProgram, take: Signal) -> tuple
     spare, asks = signal("weights_spare", 0, depth), signal("weights_asks")
     accepted = module.wire("weights_accepted", all_of(asks, request_ready))
     rest = program.image_beats - (bursts - 1) * jobs.BURST_BEATS
-    burst, last = module.rounds("weights_burst", bursts, accepted) if bursts > 1 else (ZERO, ONE)
+    burst, last = module.counted("weights_burst", bursts, accepted)
     beats = module.wire("weights_beats", select(last, rest, jobs.BURST_BEATS), (0, 255))
     module.drive(spare, spare + take - select(accepted, beats, 0), reset=depth)
     # One request at a time; the next one is considered when the room it takes has been counted.
@@ -79,10 +79,10 @@ def fill_weights(module: Module, program: ArrayProgram, loads: Sequence[Signal |
     entries = read_entries(module, "fill", _fill_table(program), finished)
     fields, opened = entries.fields, signal("fill_opened")
     rooms, filled, opens = _slots(module, fields["engine"], loads, dones, finished)
-    is_load = is_equal(fields["engine"], ROWS) if outside.stores_of(program) else ZERO
+    is_load = compare("==", fields["engine"], ROWS) if outside.stores_of(program) else ZERO
     if is_load != ZERO:
         rooms.append(outside.may_move(module, "fill", fields, now, all_of(opens, is_load)))
-    may = chosen(module, "fill_engine", fields["engine"], rooms)
+    may = choose(fields["engine"], rooms)
     module.assigns.append((opens, all_of(entries.valid, ~opened, may)))
     module.drive(opened, any_of(opens, all_of(opened, ~finished)), reset=0)
     at_hand = module.wire("fill_at_hand", all_of(opened, waiting))
@@ -149,7 +149,7 @@ def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Ex
             weights.append(None)
             constants.append(None)
             continue
-        own = is_equal(engine, number)
+        own = compare("==", engine, number)
         bases = _bases(module, name, program, number, all_of(done, own))
         for base, part, kept in zip(bases, (~behind, behind), (weights, constants), strict=True):
             what = "weights" if kept is weights else "constants"
@@ -177,7 +177,7 @@ def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: 
             rooms.append(ZERO)
             filled.append(module.wire(f"{name}_filled", ZERO))
             continue
-        own = is_equal(engine, number)
+        own = compare("==", engine, number)
         room, full = signal(f"{name}_room", 0, slots), signal(f"{name}_full", 0, slots)
         module.drive(room, room + done - all_of(opens, own), reset=slots)
         module.drive(full, full + all_of(finished, own) - load, reset=0)

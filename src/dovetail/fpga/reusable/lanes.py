@@ -18,22 +18,7 @@ from dovetail.fpga.reusable.array import delayed
 from dovetail.fpga.reusable.image import bound_bits, index_bits, layer_fields
 from dovetail.fpga.reusable.numbers import BIAS_BITS, MULTIPLIER_BITS, BlockNumbers, EngineNumbers
 from dovetail.fpga.reusable.storage import WideMemory
-from dovetail.fpga.rtl.expressions import (
-    ZERO,
-    Bits,
-    Const,
-    Expr,
-    Signal,
-    all_of,
-    any_bit,
-    any_of,
-    bit_width,
-    choose,
-    compare,
-    pack,
-    select,
-    signal,
-)
+from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_bit, any_of, choose, compare, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.folds import twin_sums
 
@@ -69,23 +54,21 @@ def paired_lanes_module(name: str, lanes: int, products: int, sums: tuple[int, i
     x, w = m.input("x", products * ACTIVATION_BITS), m.input("w", lanes * products * 8)
     starts, works = m.input("starts"), m.input("works")
     pipeline = Pipeline(m)
-    columns = [m.wire(f"x_{i}", Bits(*ACTIVATION, x, i * ACTIVATION_BITS, ACTIVATION_BITS)) for i in range(products)]
-    stage = 0
+    columns = [m.wire(f"x_{i}", x.field(i * ACTIVATION_BITS, *ACTIVATION)) for i in range(products)]
     for lane in range(0, lanes, 2):
         level = []
         for i, column in enumerate(columns):
-            lower, upper = (m.wire(f"w_{k}_{i}", Bits(*WEIGHT, w, (k * products + i) * 8, 8)) for k in (lane, lane + 1))
+            lower, upper = (m.wire(f"w_{k}_{i}", w.field((k * products + i) * 8, *WEIGHT)) for k in (lane, lane + 1))
             less = m.wire(f"w_{lane}_{i}_upper", upper - lower.bit(7))
             pair = pair_of(m, f"pair_{lane}_{i}", lower, less, WEIGHT)
             level.append(pipeline.register(f"product_{lane}_{i}", pair * column, 0))
         parts = taken_apart(pipeline, level, twin_sums(ACTIVATION, WEIGHT), ACTIVATION, WEIGHT, f"lane_{lane}_")
         for k, side in enumerate(parts):
             total = tree(pipeline, side, None, f"lane_{lane + k}_")
-            stage = total.stage
             running = signal(f"running_{lane + k}", min(sums[0], -1), max(sums[1], 1))
             m.drive(running, select(starts, total.value, running + total.value), works)
             m.output(f"y{lane + k}", running)
-    return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
+    return Lanes(m, lanes, total.stage, running.width)
 
 
 def largest_module(name: str, lanes: int, taps: int) -> Lanes:
@@ -96,13 +79,13 @@ def largest_module(name: str, lanes: int, taps: int) -> Lanes:
     m.input("largest")
     pipeline, stage = Pipeline(m), max(1, (taps - 1).bit_length() + 1)
     for lane in range(lanes):
-        seen = [Staged(m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, (lane * taps + i) * ACTIVATION_BITS, ACTIVATION_BITS)), 0)
+        seen = [Staged(m.wire(f"x_{lane}_{i}", x.field((lane * taps + i) * ACTIVATION_BITS, *ACTIVATION)), 0)
                 for i in range(taps)]
         best = pipeline.at(maximum(pipeline, f"largest_{lane}", seen), stage)
         running = signal(f"running_{lane}", -256, 255)
         m.drive(running, select(starts, best, select(compare("<", running, best), best, running)), works)
         m.output(f"y{lane}", running)
-    return Lanes(m, lanes, stage, bit_width(-256, 255))
+    return Lanes(m, lanes, stage, running.width)
 
 
 def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], own_inputs: bool, largest: bool = False,
@@ -118,28 +101,26 @@ def lanes_module(name: str, lanes: int, products: int, sums: tuple[int, int], ow
     starts, works = m.input("starts"), m.input("works")
     takes_largest = m.input("largest") if largest else None
     pipeline = Pipeline(m)
-    stage = 0
     for lane in range(lanes):
         level, seen = [], []
         for i in range(products):
             at = (lane * products if own_inputs else 0) + i
-            left = m.wire(f"x_{lane}_{i}", Bits(*ACTIVATION, x, at * ACTIVATION_BITS, ACTIVATION_BITS))
-            right = m.wire(f"w_{lane}_{i}", Bits(*WEIGHT, w, (lane * products + i) * 8, 8))
+            left = m.wire(f"x_{lane}_{i}", x.field(at * ACTIVATION_BITS, *ACTIVATION))
+            right = m.wire(f"w_{lane}_{i}", w.field((lane * products + i) * 8, *WEIGHT))
             product = left * right if soft is None else soft_product(m, soft, f"soft_{lane}_{i}", left, right)
             level.append(pipeline.register(f"product_{lane}_{i}", product, 0))
             seen.append(Staged(left, 0))
         total = tree(pipeline, level, None, f"lane_{lane}_")
-        stage = total.stage
         running = signal(f"running_{lane}", min(sums[0], -1), max(sums[1], 1))
         value: Expr = total.value
         more = running + total.value
         if takes_largest is not None:
-            best = pipeline.at(maximum(pipeline, f"largest_{lane}", seen), stage)
+            best = pipeline.at(maximum(pipeline, f"largest_{lane}", seen), total.stage)
             value = select(takes_largest, best, value)
             more = select(takes_largest, select(compare("<", running, best), best, running), more)
         m.drive(running, select(starts, value, more), works)
         m.output(f"y{lane}", running)
-    return Lanes(m, lanes, stage, bit_width(min(sums[0], -1), max(sums[1], 1)))
+    return Lanes(m, lanes, total.stage, running.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +288,9 @@ def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tup
     """
     m = Module(name, ("From a sum to an output.",), shared=True)
     pipeline = Pipeline(m)
-    total = m.wire("total_value", Bits(*_signed_range(sum_bits), m.input("total", sum_bits), 0, sum_bits))
+    total = m.wire("total_value", m.input("total", sum_bits).field(0, *_signed_range(sum_bits)))
     y, enters = settled(pipeline, Staged(total, 0), numbers, lifts, add_shift, value_bits)
-    m.output("y", low_bits(m, "y_bits", y.value, value_bits))
+    m.output("y", m.wire("y_bits", y.signal.bits(0, value_bits)))
     return Finisher(m, y.stage, {"total": 0, **enters})
 
 
@@ -320,9 +301,7 @@ def layer_pins(pipeline: Pipeline, numbers: BlockNumbers, name: str, finisher: F
     for key, _, count in layer_fields(numbers, numbers.layers[0]):
         if key in finisher.enters:
             now = Staged(constants.slice(pipeline.module, f"{name}_{key}_now", at, count), known)
-            late = pipeline.at(now, finisher.enters[key])
-            assert isinstance(late, Signal)
-            pins.append((key, late))
+            pins.append((key, pipeline.signal_at(now, finisher.enters[key])))
         at += count
     return pins
 
@@ -332,17 +311,16 @@ def settled(pipeline: Pipeline, total: Staged, numbers: EngineNumbers, lifts: tu
     """A sum with bias, multiplied, rounded and added to; and when what that needs must be there, by port."""
     m, start = pipeline.module, total.stage
     bias_in, multiplier_in = m.input("bias", BIAS_BITS), m.input("multiplier", MULTIPLIER_BITS)
-    bias = m.wire("bias_value", Bits(*_at_least(numbers.biases), bias_in, 0, bit_width(*_at_least(numbers.biases))))
-    multiplier = m.wire("factor", multiplier_in.bits(0, bit_width(0, numbers.multiplier)), (0, numbers.multiplier))
+    bias = m.wire("bias_value", bias_in.field(0, *_at_least(numbers.biases)))
+    multiplier = m.wire("factor", multiplier_in.field(0, 0, numbers.multiplier))
     biased = pipeline.register("biased", total.value + bias, start, _at_least(numbers.biased))
     product = biased.value * pipeline.at(Staged(multiplier, start), start + 1)
     scaled = pipeline.register("scaled", product, biased.stage, _at_least(numbers.scaled))
     held = pipeline.register("scaled_held", scaled.value, scaled.stage)  # retimed into the multiplier
     value: Expr = held.value
-    assert isinstance(held.value, Signal)
     enters = {"bias": start, "multiplier": start}
     if numbers.drop:
-        cut, enters["drops"] = m.wire("cut", held.value >> numbers.drop), held.stage
+        cut, enters["drops"] = m.wire("cut", held.signal >> numbers.drop), held.stage
         value = select(m.input("drops"), cut << numbers.lift, held.value)
     y = _rounded(pipeline, "result", value, numbers.shift, ("low", "high"), held.stage, enters, value_bits)
     if add_shift:
@@ -358,7 +336,7 @@ def _added(pipeline: Pipeline, y: Staged, lifts: tuple[Sequence[int], Sequence[i
     enters.update(dict.fromkeys(("other", "other_signed", "own_lift", "other_lift"), y.stage))
     sign = all_of(other_signed, other.bit(value_bits - 1))
     extended = m.wire("other_bits", pack([(other, value_bits), (sign, 1)]))
-    other_value = m.wire("other_value", Bits(*value_range(value_bits), extended, 0, bound_bits(value_bits)))
+    other_value = m.wire("other_value", extended.field(0, *value_range(value_bits)))
     indices = [m.input(port, index_bits(len(options))) for port, options in zip(("own_lift", "other_lift"), lifts, strict=True)]
     shifted = []
     for value, index, options in zip((y.value, other_value), indices, lifts, strict=True):
@@ -374,8 +352,7 @@ def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, bounds: tup
     """clamp(value / 2**shift), half to even, between bounds that enter. Half is added first; a tie clears the lowest bit."""
     m = pipeline.module
     raised = pipeline.register(f"{name}_raised", value + (1 << (shift - 1)), stage)
-    assert isinstance(raised.value, Signal)
-    wide = raised.value
+    wide = raised.signal
     if wide.width <= shift + 1:
         lo, hi = min(wide.lo, -1), max(wide.hi, (1 << (shift + 1)))
         wide = m.wire(f"{name}_wide", wide, (lo, hi))
@@ -384,8 +361,7 @@ def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, bounds: tup
     lowest = all_of(upper.bit(0), ~tie)
     above = upper.width - 1
     even = m.wire(f"{name}_even", pack([(lowest, 1), *([(upper.bits(1, above), above)] if above else [])]))
-    settled = m.register(f"{name}_rounded", Bits(min(upper.lo - 1, -1) if upper.signed else 0, upper.hi, even, 0, upper.width),
-                         bounds=_signed_range(upper.width) if upper.signed else (0, (1 << upper.width) - 1))
+    settled = m.register(f"{name}_rounded", even, bounds=(_signed_range if upper.signed else _unsigned)(upper.width))
     after = raised.stage + 1
     least, most = (_bound(m, port, value_bits) for port in bounds)
     enters.update(dict.fromkeys(bounds, after))
@@ -394,19 +370,12 @@ def _rounded(pipeline: Pipeline, name: str, value: Expr, shift: int, bounds: tup
 
 
 def _bound(m: Module, port: str, value_bits: int) -> Signal:
-    wide = bound_bits(value_bits)
-    return m.wire(f"{port}_value", Bits(*value_range(value_bits), m.input(port, wide), 0, wide))
+    return m.wire(f"{port}_value", m.input(port, bound_bits(value_bits)).field(0, *value_range(value_bits)))
 
 
 def value_range(value_bits: int) -> tuple[int, int]:
     """Range of a stored value, signed or not, in the bit more that both need."""
     return -(1 << (value_bits - 1)), (1 << value_bits) - 1
-
-
-def low_bits(m: Module, name: str, value: Signal | Const, value_bits: int) -> Expr:
-    """A value as it is stored."""
-    assert isinstance(value, Signal)
-    return m.wire(name, value.bits(0, value_bits))
 
 
 def _signed_range(width: int) -> tuple[int, int]:

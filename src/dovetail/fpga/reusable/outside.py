@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.engines.stream import fifo_module
-from dovetail.fpga.reusable.storage import count_up, is_equal, read_entries
+from dovetail.fpga.reusable.storage import count_up, read_entries
 from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import BURST_BEATS, ArrayProgram, ArrayTransfer, Bank, TransferKind, fifo_depth
@@ -167,7 +167,7 @@ def place_rows(module: Module, program: ArrayProgram, fields: Mapping[str, Expr]
     at = signal("load_at", 0, (1 << max(2, depth.bit_length())) - 1)
     module.drive(at, select(opens, fields["base"], at + 1), any_of(opens, writes))
     banks = [b for b in (Bank.LOADED, Bank.ADDED) if program.depths[b]]
-    when = {b: module.register(f"load_writes_{b}", all_of(writes, is_equal(fields["bank"], b)), reset=0) for b in banks}
+    when = {b: module.register(f"load_writes_{b}", all_of(writes, compare("==", fields["bank"], b)), reset=0) for b in banks}
     return (ArrivingWord(when, module.register("load_address", at), module.register("load_value", word)), takes,
             module.wire("load_ends", all_of(writes, row_word_last, row_last)))
 

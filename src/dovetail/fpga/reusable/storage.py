@@ -8,24 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import BLOCK_MEMORY_BITS, LUT_MEMORY_DEPTH, fifo_module
-from dovetail.fpga.rtl.expressions import (
-    ONE,
-    ZERO,
-    Bits,
-    Const,
-    Expr,
-    Signal,
-    all_of,
-    any_of,
-    bit_width,
-    choose,
-    compare,
-    const,
-    pack,
-    select,
-    signal,
-)
+from dovetail.fpga.engines.stream import fifo_module, in_blocks
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Instance, Memory, Module, Rom
 
 Table = dict[str, list[int]]
@@ -56,16 +40,15 @@ def read_entries(module: Module, name: str, table: Table, taken: Signal) -> Entr
         size = bit_width(lo, hi)
         for index, value in enumerate(values):
             words[index] |= (value & ((1 << size) - 1)) << at
-        fields[key] = module.wire(f"{name}_next_{key}", Bits(lo, hi, head, at, size))
+        fields[key] = module.wire(f"{name}_next_{key}", head.field(at, lo, hi))
         at += size
     fields.update({key: const(values[0]) for key, values in table.items() if len(set(values)) == 1})
     spare = signal(f"{name}_spare", 0, READ_AHEAD)
     fetch = module.wire(f"{name}_fetch", compare("!=", spare, 0))
     module.drive(spare, spare + taken - fetch, reset=READ_AHEAD)
-    place = module.counter(f"{name}_place", count, fetch) if count > 1 else None
+    place = module.counter(f"{name}_place", count, fetch) if count > 1 else ZERO
     read = signal(f"{name}_read", 0, (1 << width) - 1)
-    block = count > LUT_MEMORY_DEPTH and count * width >= BLOCK_MEMORY_BITS
-    module.roms.append(Rom(f"{name}_table", width, tuple(words), const(0) if place is None else place, read, block))
+    module.roms.append(Rom(f"{name}_table", width, tuple(words), place, read, in_blocks(count, width)))
     arriving = module.register(f"{name}_arriving", fetch, reset=0)
     arrived = module.register(f"{name}_arrived", arriving, reset=0)
     entry = module.register(f"{name}_held", read)
@@ -78,32 +61,18 @@ def read_entries(module: Module, name: str, table: Table, taken: Signal) -> Entr
 
 def kept_entry(module: Module, name: str, entries: Entries, load: Expr) -> dict[str, Expr]:
     """The fields of the job that was begun last, in registers; constants stay constants."""
-    return {key: value if isinstance(value, Const) else module.register(f"{name}_now_{key}", value, load)
+    return {key: module.register(f"{name}_now_{key}", value, load) if isinstance(value, Signal) else value
             for key, value in entries.fields.items()}
 
 
 def count_up(module: Module, name: str, most: Expr, step: Expr) -> Expr:
     """The bit "at the last value" of a counter from 0 to `most` that starts again behind it; `most` may change between rounds."""
-    if isinstance(most, Const) and most.lo == 0:
+    if most == ZERO:
         return ONE
     value = signal(f"{name}_at", 0, most.hi)
     last = module.wire(f"{name}_last", compare("==", value, most))
     module.drive(value, select(last, 0, value + 1), step, 0)
     return last
-
-
-def chosen(module: Module, name: str, index: Expr, options: Sequence[Expr]) -> Expr:
-    """options[index] where the index may be constant."""
-    if isinstance(index, Const):
-        return options[index.lo]
-    return choose(index if isinstance(index, Signal) else module.wire(name, index), options)
-
-
-def is_equal(index: Expr, value: int) -> Expr:
-    """One bit: whether an index, perhaps constant, has a value."""
-    if isinstance(index, Const):
-        return ONE if index.lo == value else ZERO
-    return compare("==", index, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +87,12 @@ class Access:
 def bank(module: Module, name: str, width: int, depth: int, readers: Sequence[Access], writers: Sequence[Access],
          read: Signal) -> None:
     """A memory of maps; of several readers (or writers) never two want it at once, and the last one is not asked."""
-    block = depth > LUT_MEMORY_DEPTH and depth * width >= BLOCK_MEMORY_BITS
     enable = module.wire(f"{name}_writes", any_of(*(w.when for w in writers)))
     address = module.wire(f"{name}_write_address", _of(writers, [_cut(w.address, depth) for w in writers]))
     words = [w.word for w in writers if w.word is not None]
     module.memories.append(Memory(name, width, depth, enable, address, _of(writers, words),
                                   module.wire(f"{name}_read_address", _of(readers, [_cut(r.address, depth) for r in readers])),
-                                  read, block))
+                                  read, in_blocks(depth, width)))
 
 
 def _cut(address: Signal, depth: int) -> Expr:
@@ -172,14 +140,13 @@ def filled_memory(module: Module, name: str, width: int, depth: int, beat: Beat,
     """Words of `width` bits in pieces of a beat: of all that arrive for a word, or from number `first` of them on."""
     size = beat.value.width
     count = -(-width // size)
-    block = depth > LUT_MEMORY_DEPTH and depth * size >= BLOCK_MEMORY_BITS
     pieces = []
     for k in range(count):
         alone = beat.piece is None or (count == 1 and first is None)
         own = ONE if alone or beat.piece is None else compare("==", beat.piece, (first or 0) + k)
         read = signal(f"{name}_{k}_read", 0, (1 << size) - 1)
         module.memories.append(Memory(f"{name}_{k}", size, depth, module.wire(f"{name}_{k}_fills", all_of(beat.when, own)),
-                                      _cut(beat.address, depth), beat.value, address, read, block))
+                                      _cut(beat.address, depth), beat.value, address, read, in_blocks(depth, size)))
         pieces.append(module.register(f"{name}_{k}_held", read))
     return WideMemory(tuple(pieces))
 

@@ -220,9 +220,11 @@ def signal(name: str, lo: int = 0, hi: int = 1) -> Signal:
     return Signal(lo, hi, name)
 
 
-def choose(index: Expr, options: Sequence[Expr]) -> Expr:
+def choose(index: Expr, options: Sequence[Expr | int]) -> Expr:
     """options[index], by the bits of the index from the lowest up; the index never points beyond them."""
-    level, place = list(options), 0
+    level, place = [_expression(option) for option in options], 0
+    if isinstance(index, Const):
+        return level[index.lo]
     while len(level) > 1:
         assert isinstance(index, Signal)
         bit_of = index.bit(place)
@@ -242,7 +244,7 @@ def compare(operator: str, left: Expr, right: Expr | int) -> Expr:
     right = _expression(right)
     known = {"<": (left.hi < right.lo, left.lo >= right.hi), ">=": (left.lo >= right.hi, left.hi < right.lo),
              ">": (left.lo > right.hi, left.hi <= right.lo), "<=": (left.hi <= right.lo, left.lo > right.hi),
-             "==": (isinstance(left, Const) and left == right, False)}
+             "==": (isinstance(left, Const) and left == right, isinstance(left, Const) and isinstance(right, Const))}
     always, never = known.get(operator, (False, False))
     return ONE if always else ZERO if never else Compare(0, 1, operator, left, right)
 
