@@ -31,7 +31,7 @@ from dovetail.gpu.tuning import REPEATS, captured, without_pipelining
 from dovetail.ir import Add, Concat, Function, Gemm, Graph, Mul, Node, Select
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
-from dovetail.kernels.layout import TensorLayout
+from dovetail.kernels.items import TensorLayout
 from dovetail.kernels.lower import lower
 from dovetail.measure.cuda import apply_node
 from lib.gpu.networks import KINDS

@@ -16,7 +16,7 @@ from dovetail.gpu.triton.table import KERNELS
 from dovetail.ir import Graph
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import CANDIDATES, Config
-from dovetail.kernels.layout import TensorLayout
+from dovetail.kernels.items import TensorLayout
 from dovetail.kernels.lower import lower
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import GRAPHS, activated, blocks, dense, narrow_pool, wide_stem

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dovetail.gpu.memory import planned
 from dovetail.kernels.calls import Call
+from dovetail.kernels.items import TensorLayout
 from dovetail.kernels.launch import NOTHING
-from dovetail.kernels.layout import TensorLayout
 
 
 def place(name: str, channels: int) -> TensorLayout:

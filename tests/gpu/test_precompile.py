@@ -17,7 +17,7 @@ import torch
 from dovetail.gpu import precompile
 from dovetail.gpu.executor import compile_graph
 from dovetail.gpu.precompile import ALIGNED, DONE, UNALIGNED, Anywhere, CompileJob, Workers, serve
-from dovetail.kernels.layout import TensorLayout
+from dovetail.kernels.items import TensorLayout
 from tests.kernels.networks import GRAPHS
 
 ANSWERS = """

@@ -31,7 +31,7 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config, seconds, tiles_of
-from dovetail.kernels.layout import ELEMENT, TensorLayout
+from dovetail.kernels.items import ELEMENT, TensorLayout
 from dovetail.kernels.table import kernel_of, work_of
 from dovetail.platform.gpu_specification import Gpu
 from lib.gpu.record import mistaken

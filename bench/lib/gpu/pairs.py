@@ -21,10 +21,9 @@ from dovetail.gpu.executor import gpu_here
 from dovetail.gpu.launcher import TYPES, launcher_here
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
-from dovetail.kernels.calls import Call, call_of
+from dovetail.kernels.calls import Call, Lowered, call_of
 from dovetail.kernels.items import Item
 from dovetail.kernels.lower import lower
-from dovetail.kernels.options import Lowered
 from dovetail.kernels.table import part_shapes
 from dovetail.measure.cuda import apply_node
 from lib.gpu.networks import KINDS, save

@@ -23,8 +23,8 @@ from dovetail.ir import Axis, Graph, Node
 from dovetail.kernels.conv import MOST_HALVED, ConvShape
 from dovetail.kernels.depthwise import DepthwiseShape
 from dovetail.kernels.estimator import FITTED_KIND, FITTED_ON, judged
+from dovetail.kernels.items import ELEMENT
 from dovetail.kernels.layers import is_depthwise
-from dovetail.kernels.layout import ELEMENT
 from dovetail.kernels.moves import MovedShape
 from dovetail.kernels.prices import GraphPrices, priced
 from dovetail.kernels.ranking import best_seconds

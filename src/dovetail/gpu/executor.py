@@ -18,12 +18,11 @@ from dovetail.gpu.memory import planned
 from dovetail.gpu.remembered import for_gpu
 from dovetail.gpu.tuning import IN_PLACE_S, Options, Tuner, captured, chosen, launch_all
 from dovetail.ir import Array, Graph
-from dovetail.kernels.calls import Call
+from dovetail.kernels.calls import Call, Lowered
 from dovetail.kernels.estimator import FITTED_ON, Config
+from dovetail.kernels.items import TensorLayout
 from dovetail.kernels.layers import STORED_OFFSET
-from dovetail.kernels.layout import TensorLayout
 from dovetail.kernels.lower import lower
-from dovetail.kernels.options import Lowered
 from dovetail.platform.gpu_specification import Gpu, matching, specification
 from dovetail.words import counted
 

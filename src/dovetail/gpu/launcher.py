@@ -20,7 +20,7 @@ from dovetail.gpu.triton.table import KERNELS
 from dovetail.ir import Array
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config
-from dovetail.kernels.layout import TensorLayout
+from dovetail.kernels.items import TensorLayout
 
 TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.kernels.calls import Call
-from dovetail.kernels.layout import TensorLayout
+from dovetail.kernels.items import TensorLayout
 
 ALIGNED = 256
 """Elements at whose multiples buffers begin (chosen: a multiple of every vector and cache line)."""

@@ -12,9 +12,8 @@ import numpy as np
 from dovetail.kernels import launch
 from dovetail.kernels.estimator import VECTOR, Config, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
 from dovetail.kernels.fused import MOST_FRONT
-from dovetail.kernels.items import Item
+from dovetail.kernels.items import ELEMENT, Item
 from dovetail.kernels.layers import common_rounding
-from dovetail.kernels.layout import ELEMENT
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -79,9 +78,8 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[BandedShape]:
         return []
     x, y = front.x, middle.y
     moved = (x.pixels * x.channels + y.pixels * y.channels) * ELEMENT[kind]
-    shape = BandedShape(ELEMENT[kind], moved, y.images, y.height, y.width, x.width, y.channels, x.channels, middle.taps,
-                        middle.window.kernel[0], middle.window.stride[0])
-    return [shape] if shape.tiles() else []
+    return [BandedShape(ELEMENT[kind], moved, y.images, y.height, y.width, x.width, y.channels, x.channels, middle.taps,
+                        middle.window.kernel[0], middle.window.stride[0])]
 
 
 def operands(kind: str, part: Sequence[Item]) -> launch.Given:

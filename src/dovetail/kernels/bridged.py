@@ -14,9 +14,8 @@ from dovetail.ir import Array
 from dovetail.kernels import launch
 from dovetail.kernels.depthwise_bytes import has_words, in_words, side_by_side
 from dovetail.kernels.estimator import Config, KernelWork, Number, Tiles, shared_out, tiles_of, work_from
-from dovetail.kernels.items import Item
+from dovetail.kernels.items import ELEMENT, Item
 from dovetail.kernels.layers import common_rounding
-from dovetail.kernels.layout import ELEMENT
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -144,9 +143,8 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[BridgedShape]:
             or last.joined or x.planar or first.window.dilation != (1, 1) or y.pixels > MOST_MAP:
         return []
     moved = x.pixels * x.channels + y.pixels * (y.channels + between.y.channels * (between.kept + (between.other is not None)))
-    shape = BridgedShape(ELEMENT[kind], moved * ELEMENT[kind], y.images, y.height, y.width, x.channels, between.y.channels,
-                         y.channels, *first.window.kernel, first.window.stride[1], *_words(kind, first))
-    return [shape] if shape.tiles() else []
+    return [BridgedShape(ELEMENT[kind], moved * ELEMENT[kind], y.images, y.height, y.width, x.channels, between.y.channels,
+                         y.channels, *first.window.kernel, first.window.stride[1], *_words(kind, first))]
 
 
 def _words(kind: str, item: Item) -> tuple[int, int]:

@@ -86,8 +86,7 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[DeepShape]:
             or item.y.pixels > conv.MOST_HALVED or item.x.channels < LEAST_DEEP:
         return []
     same = conv.shape_of(kind, item)
-    shape = DeepShape(same.element, same.moved_bytes, same.images, same.pixels, same.filters, same.depth, same.mean)
-    return [shape] if shape.tiles() else []
+    return [DeepShape(same.element, same.moved_bytes, same.images, same.pixels, same.filters, same.depth, same.mean)]
 
 
 def operands(kind: str, part: Sequence[Item]) -> launch.Given:

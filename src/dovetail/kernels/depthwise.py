@@ -12,8 +12,7 @@ import numpy as np
 from dovetail.kernels import depthwise_bytes, launch
 from dovetail.kernels.depthwise_bytes import per_thread
 from dovetail.kernels.estimator import VECTOR, Config, KernelWork, Number, Tiles, shared_out, tiles_of, work_from
-from dovetail.kernels.items import Item
-from dovetail.kernels.layout import ELEMENT
+from dovetail.kernels.items import ELEMENT, Item
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 

@@ -11,9 +11,8 @@ import numpy as np
 from dovetail.ir import Array, Window
 from dovetail.kernels import launch
 from dovetail.kernels.estimator import VECTOR, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
-from dovetail.kernels.items import Item, form_of
+from dovetail.kernels.items import ELEMENT, Item, form_of
 from dovetail.kernels.layers import common_rounding
-from dovetail.kernels.layout import ELEMENT
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -83,9 +82,8 @@ def shapes_of(kind: str, part: Sequence[Item]) -> list[FusedShape]:
         return []
     front, middle, back = stages(part)
     moved = (first.x.pixels * first.x.channels + last.y.pixels * last.y.channels + last.copied_values) * ELEMENT[kind]
-    shape = FusedShape(ELEMENT[kind], moved, last.y.pixels, inner_channels(part), middle.taps if middle is not None else 1,
-                       first.x.channels, last.y.channels, front is not None, middle is not None, back is not None)
-    return [shape] if shape.tiles() else []
+    return [FusedShape(ELEMENT[kind], moved, last.y.pixels, inner_channels(part), middle.taps if middle is not None else 1,
+                       first.x.channels, last.y.channels, front is not None, middle is not None, back is not None)]
 
 
 def stages(part: Sequence[Item]) -> tuple[Item | None, Item | None, Item | None]:

@@ -1,6 +1,6 @@
 """The kernel of whole inverted residuals in bands of output rows: a pointwise, a depthwise and a pointwise layer in registers.
 
-The last layer may be missing. Records call this kernel `walked`.
+The last layer may be missing. Records call this kernel `walked`, and the one of bytes `walked_bytes`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.kernels import launch
+from dovetail.kernels import launch, layers
 from dovetail.kernels.estimator import VECTOR, Config, KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
-from dovetail.kernels.items import Item, form_of
-from dovetail.kernels.layers import Addition, scaled_taps
-from dovetail.kernels.layout import ELEMENT
+from dovetail.kernels.items import ELEMENT, Item, form_of
 from dovetail.kernels.shape import Grid, least_depth, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -96,8 +94,7 @@ def work(gpu: Gpu, c: Tiles, s: InvertedResidualShape) -> KernelWork:
 
 def shapes_of(kind: str, part: Sequence[Item]) -> list[InvertedResidualShape]:
     """Of PWDW and PWDWPW of floats."""
-    shape = InvertedResidualShape(*sizes_of(kind, part)) if kind != "int8" and is_one(part) else None
-    return [shape] if shape is not None and shape.tiles() else []
+    return [InvertedResidualShape(*sizes_of(kind, part))] if kind != "int8" and is_one(part) else []
 
 
 def is_one(part: Sequence[Item]) -> bool:
@@ -126,7 +123,7 @@ def is_scaled(item: Item) -> bool:
 def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     """Constants are scaled for bounds of 0 and 1."""
     x, y, last, back = part[0].x, part[-1].y, part[-1], part[2] if len(part) > 2 else None
-    front, total = part[0].layer, part[-1].total or Addition()
+    front, total = part[0].layer, part[-1].total or layers.Addition()
     scales = [item.layer.hi if is_scaled(item) else 1.0 for item in part[:2]]
     constants: dict[str, launch.Constant] = {
         **size_constants(part), "SAT1": is_scaled(part[0]), "SATD": is_scaled(part[1]), "BACK": back is not None,
@@ -135,7 +132,7 @@ def operands(kind: str, part: Sequence[Item]) -> launch.Given:
     for name, item in zip("1D2", (*part[:2], back), strict=True):
         constants |= {n: v for n, v in launch.layer_constants(item, name).items() if not n.startswith("ZERO")}
     behind = (launch.NOTHING, launch.NOTHING) if back is None else (back.layer.weights, back.layer.bias)
-    return (x, front.weights, front.bias, *scaled_taps(part[1].layer, *scales), *behind, launch.or_nothing(last.other), y,
+    return (x, front.weights, front.bias, *layers.scaled_taps(part[1].layer, *scales), *behind, launch.or_nothing(last.other), y,
             y.images), constants
 
 
@@ -143,3 +140,32 @@ def size_constants(part: Sequence[Item]) -> dict[str, int]:
     x, y = part[0].x, part[-1].y
     return {**launch.map_constants(x, y), "CI": x.channels, "E": part[1].y.channels,
             "N": y.channels, **launch.window_constants(part[1].window), "XP": x.pitch, "YP": y.pitch}
+
+
+class InvertedResidualBytesShape(InvertedResidualShape):
+    """The sizes of an inverted residual of bytes."""
+
+    __slots__ = ()
+
+
+def byte_shapes_of(kind: str, part: Sequence[Item]) -> list[InvertedResidualBytesShape]:
+    """Of PWDWPW of bytes whose sums float32 finishes."""
+    if kind != "int8" or not is_one(part) or len(part) != 3 or not layers.packs_to_bytes(part[0].layer) \
+            or not layers.finished_in_floats(part[1].layer) or part[2].layer.rounding != layers.FLOATING:
+        return []
+    return [InvertedResidualBytesShape(*sizes_of(kind, part))]
+
+
+def byte_operands(kind: str, part: Sequence[Item]) -> launch.Given:
+    """Four rows of values are in a word."""
+    front, middle, last = (item.layer for item in part)
+    weights, wk, wn = launch.laid(front.weights, kind)
+    taps, words = layers.taps_by_rows(middle.weights, part[1].window.kernel, part[1].window.stride[0])
+    pad = int(middle.pad) + layers.STORED_OFFSET
+    constants = {**size_constants(part), "W1K": wk, "W1N": wn, "LOD": middle.lo, "HID": middle.hi,
+                 "ZEROD": middle.zero, "LO2": last.lo, "HI2": last.hi, "ZERO2": last.zero, "PADE": pad,
+                 "PAD4": launch.four_times(pad), "WORDS": words, **launch.sum_constants(part[2].total, part[2].other)}
+    return (part[0].x, weights, *layers.as_least_floats(front), taps, *layers.as_floats(layers.without_signs(middle)),
+            last.weights.astype(np.float16), last.bias.astype(np.float32),
+            np.ldexp(np.float32(1.0), -last.shifts).astype(np.float32),
+            launch.or_nothing(part[2].other), part[2].y, part[2].y.images), constants

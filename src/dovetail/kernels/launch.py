@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from dovetail.ir import Array, Window
-from dovetail.kernels.items import Item
+from dovetail.kernels.items import Item, TensorLayout
 from dovetail.kernels.layers import LOOKED_UP, Addition, Change
-from dovetail.kernels.layout import TensorLayout
 
 NOTHING = np.zeros(1, dtype=np.int32)
 """What stands for an operand that a launch does not have."""
@@ -38,9 +37,7 @@ def sum_constants(total: Addition | None, other: TensorLayout | None) -> dict[st
 
 
 def mean_constants(how: Change | None) -> dict[str, int | float]:
-    how = how or Change()
-    return {"M_FACTOR": how.factor, "M_SHIFT": how.shift, "M_FROM": how.source, "M_ZERO": how.zero, "M_LO": how.lo,
-            "M_HI": how.hi}
+    return {f"M_{name}": value for name, value in change_constants(how or Change()).items()}
 
 
 def change_constants(how: Change) -> dict[str, int | float]:

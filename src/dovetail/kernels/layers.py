@@ -172,7 +172,7 @@ MOST_KEPT_SHIFT = 16
 
 
 def finished_in_floats(layer: LayerWeights) -> bool:
-    """Whether a kernel may bound a layer's sums before it rounds them, in float32 (`triton/inverted_residual_bytes.py`)."""
+    """Whether a kernel may bound a layer's sums before it rounds them, in float32 (`triton/inverted_residual.py`)."""
     exact = layer.lo == layer.zero or int(layer.shifts.max(initial=0)) <= MOST_KEPT_SHIFT
     return layer.rounding == FLOATING and layer.hi - layer.lo <= MOST_STEPS and exact
 

@@ -16,10 +16,8 @@ import numpy as np
 from dovetail import ir
 from dovetail.errors import UnsupportedError
 from dovetail.kernels import layers, moves
-from dovetail.kernels.calls import Call, moved_call
-from dovetail.kernels.items import CopiedChannels, Item
-from dovetail.kernels.layout import TensorLayout
-from dovetail.kernels.options import Lowered
+from dovetail.kernels.calls import Call, Lowered, moved_call
+from dovetail.kernels.items import CopiedChannels, Item, TensorLayout
 from dovetail.platform.gpu_specification import Gpu
 
 DENSE = (ir.Conv, ir.Gemm)

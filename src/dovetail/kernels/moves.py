@@ -15,8 +15,8 @@ import numpy as np
 from dovetail.ir import Array, Window
 from dovetail.kernels import launch
 from dovetail.kernels.estimator import KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
+from dovetail.kernels.items import ELEMENT, TensorLayout
 from dovetail.kernels.layers import Addition, Change
-from dovetail.kernels.layout import ELEMENT, TensorLayout
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 

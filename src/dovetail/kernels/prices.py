@@ -20,8 +20,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.ir import Concat, GlobalAvgPool, Graph, Node, Reshape
 from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import judged
-from dovetail.kernels.items import LONGEST, Item
-from dovetail.kernels.layout import ELEMENT
+from dovetail.kernels.items import ELEMENT, LONGEST, Item
 from dovetail.kernels.lower import Lowering
 from dovetail.kernels.moves import MovedShape
 from dovetail.kernels.ranking import best_seconds

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.kernels import (
-    banded,
-    bridged,
-    conv,
-    deep,
-    depthwise,
-    depthwise_bytes,
-    fused,
-    inverted_residual,
-    inverted_residual_bytes,
-    launch,
-    moves,
-    vector,
-)
+from dovetail.kernels import banded, bridged, conv, deep, depthwise, depthwise_bytes, fused, inverted_residual, moves, vector
 from dovetail.kernels.estimator import KernelWork, Tiles
 from dovetail.kernels.items import Item
+from dovetail.kernels.launch import Given
 from dovetail.kernels.layers import LOOKED_UP
 from dovetail.kernels.shape import KernelShape
 from dovetail.platform.gpu_specification import Gpu
@@ -35,8 +23,8 @@ class Kernel:
     work: Callable[..., KernelWork]
     """What tiles ask of a GPU."""
     shapes_of: Callable[[str, Sequence[Item]], Sequence[KernelShape]] = lambda kind, part: ()
-    """The shape with which the kernel computes layers in an arithmetic; none where it does not."""
-    operands: Callable[[str, Sequence[Item]], launch.Given] = lambda kind, part: ((), {})
+    """The shape with which the kernel computes layers in an arithmetic, if it has tiles; none where it does not."""
+    operands: Callable[[str, Sequence[Item]], Given] = lambda kind, part: ((), {})
     """What a launch for such layers is given."""
     most_tiles: int | None = None
     """Tiles kept, where Triton takes seconds to translate each, and costs say which of them are fast."""
@@ -53,8 +41,8 @@ KERNELS = (
     Kernel("banded", banded.BandedShape, banded.work, banded.shapes_of, banded.operands),
     Kernel("walked", inverted_residual.InvertedResidualShape, inverted_residual.work, inverted_residual.shapes_of,
            inverted_residual.operands),
-    Kernel("walked_bytes", inverted_residual_bytes.InvertedResidualBytesShape, inverted_residual.work,
-           inverted_residual_bytes.shapes_of, inverted_residual_bytes.operands),
+    Kernel("walked_bytes", inverted_residual.InvertedResidualBytesShape, inverted_residual.work,
+           inverted_residual.byte_shapes_of, inverted_residual.byte_operands),
     Kernel("bridged", bridged.BridgedShape, bridged.work, bridged.shapes_of, bridged.operands, most_tiles=4),
     Kernel("moved", moves.MovedShape, moves.work),
 )
@@ -75,4 +63,4 @@ def part_shapes(kind: str, part: Sequence[Item]) -> list[KernelShape]:
     """The kernels that compute a part of a run, each by its shape; none where no kernel does."""
     if len(part) > 1 and part[-1].activation == LOOKED_UP:
         return []
-    return [shape for kernel in KERNELS for shape in kernel.shapes_of(kind, part)]
+    return [shape for kernel in KERNELS for shape in kernel.shapes_of(kind, part) if shape.tiles()]

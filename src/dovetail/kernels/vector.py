@@ -10,8 +10,7 @@ import numpy as np
 
 from dovetail.kernels import launch
 from dovetail.kernels.estimator import KernelWork, Number, Tiles, power, shared_out, tiles_of, work_from
-from dovetail.kernels.items import Item
-from dovetail.kernels.layout import ELEMENT
+from dovetail.kernels.items import ELEMENT, Item
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 

@@ -92,12 +92,6 @@ def as_bytes(values):
     return packed
 
 
-@triton.jit
-def saturated(values):
-    """Integers with a sign as bytes, what lies beyond them as the nearest."""
-    return as_bytes(values + 128)
-
-
 TABLE = tl.constexpr(LOOKED_UP)
 
 

@@ -4,19 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dovetail.gpu.triton import (
-    banded,
-    bridged,
-    conv,
-    deep,
-    depthwise,
-    depthwise_bytes,
-    fused,
-    inverted_residual,
-    inverted_residual_bytes,
-    moves,
-    vector,
-)
+from dovetail.gpu.triton import banded, bridged, conv, deep, depthwise, depthwise_bytes, fused, inverted_residual, moves, vector
 
 SHARED_PERCENT = 25
 """Percentage of the first-level cache that kernels prefer as shared memory; one that needs more gets more.
@@ -43,7 +31,7 @@ KERNELS: Mapping[str, TritonKernel] = {
     "fused": TritonKernel(fused.fused, slow=2),
     "banded": TritonKernel(banded.banded, slow=5),
     "walked": TritonKernel(inverted_residual.inverted_residual, slow=4, shared_percent=None),
-    "walked_bytes": TritonKernel(inverted_residual_bytes.inverted_residual_bytes, slow=3, shared_percent=None),
+    "walked_bytes": TritonKernel(inverted_residual.inverted_residual_bytes, slow=3, shared_percent=None),
     # its weights lie in shared memory, and those of the next such kernel have to find room beside them
     "bridged": TritonKernel(bridged.bridged, slow=6, shared_percent=100),
     "pool": TritonKernel(moves.pool),
