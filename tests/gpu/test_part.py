@@ -39,7 +39,7 @@ class Wrong:
 
 
 def test_kernels_that_differ_from_the_reference_are_named_by_index() -> None:
-    found = first_difference(Wrong().graph, Wrong())
+    found = first_difference(Wrong().graph, Wrong().run)
     assert found is not None
     assert "[0, 1, 2, 3]: kernels give" in found
 
@@ -58,7 +58,7 @@ def test_a_part_runs_the_kernels_its_plan_counts_on_or_better_ones(name: str) ->
 
 def test_kernels_that_agree_are_trusted() -> None:
     graph = quantized(classifier())
-    assert first_difference(graph, compile_graph(graph, "int8")) is None
+    assert first_difference(graph, compile_graph(graph, "int8").run) is None
 
 
 def test_without_a_gpu_a_part_is_emulated_with_the_same_integers() -> None:

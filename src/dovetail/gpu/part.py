@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -20,18 +19,15 @@ from dovetail.numerics.ranges import Range
 from dovetail.numerics.reference import run_integer
 from dovetail.numerics.submodel import inexact_sums, stored_submodel
 
-
-class RunnableNetwork(Protocol):
-    """A compiled network."""
-
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]: ...
+Compute = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""What a network makes of frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPart:
     """A segment planned for a GPU, in the integers of the quantized graph, and who computes it here."""
 
-    compute: Callable[[Mapping[str, Array]], dict[str, Array]]
+    compute: Compute
     backend: str
     note: str
 
@@ -52,7 +48,7 @@ def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Rang
         if torch.cuda.is_available():
             try:
                 network = compile_graph(graph, "int8")
-                reason = first_difference(graph, network)
+                reason = first_difference(graph, network.run)
                 if reason is None:
                     return GpuPart(network.run, "cuda", "")
             except UnsupportedError as unsupported:
@@ -73,19 +69,19 @@ def onnx_part(graph: Graph, folder: Path, known: Mapping[str, Range] | None = No
     if inexact is not None:
         return inexact
     try:
-        wrong = first_difference(graph, network)
+        wrong = first_difference(graph, network.run)
     except (UnsupportedError, ModelError) as reason:
         return str(reason)
     return wrong or GpuPart(network.run, "onnxruntime on cuda", "ONNX Runtime on CUDA; float32 proven exact for this part")
 
 
-def first_difference(graph: Graph, network: RunnableNetwork) -> str | None:
+def first_difference(graph: Graph, compute: Compute) -> str | None:
     """Where kernels and the integer reference disagree on a frame of noise: kernels are trusted on no GPU before that."""
     rng, frame = np.random.default_rng(0), {}
     for name in graph.inputs:
         scheme = byte_scheme(graph, name)
         frame[name] = rng.integers(scheme.lo, scheme.hi + 1, (1, *graph.shape(name)[1:])).astype(scheme.dtype)
-    found = network.run(frame)
+    found = compute(frame)
     for name, wanted in run_integer(graph, frame).items():
         bad = np.argwhere(found[name] != wanted)
         if len(bad):

@@ -7,12 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.ir.graph import Graph, Node
-from dovetail.ir.operators.convolution import Conv
-from dovetail.ir.operators.elementwise import Clip, Reshape
-from dovetail.ir.operators.linear import Gemm
-from dovetail.ir.operators.movement import Transpose
-from dovetail.ir.operators.window import Window
+from dovetail.ir import Clip, Conv, Gemm, Graph, Node, Reshape, Transpose, Window
 from dovetail.ir.tensor import Constant, Real, integer_weights
 
 

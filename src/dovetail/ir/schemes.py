@@ -7,13 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.ir.graph import Graph, Node
+from dovetail.ir import Clip, Coded, Graph, Node, Opaque, Pointwise
 from dovetail.ir.onnx.file import OPSET
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.ir.operators.elementwise import Clip
-from dovetail.ir.operators.lq import Coded
-from dovetail.ir.operators.opaque import Opaque
-from dovetail.ir.operators.pointwise import Pointwise
 from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, integer_weights, scheme_of_scales
 
 SAME_SCALE = 1e-5

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.ir import Array, Coded, Conv, Graph, Node, Product, Scheme
+from dovetail.ir import Array, Coded, Conv, Graph, Node, Product, Scheme, Shape
 from dovetail.ir.onnx.builder import OnnxBuilder
 from dovetail.ir.operators.lq import count_steps
-from dovetail.ir.tensor import Shape
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.oracle import session
 from dovetail.numerics.ranges import FLOAT32_EXACT

@@ -8,11 +8,9 @@ from typing import Any
 from onnx import helper
 
 from dovetail.errors import ModelError
-from dovetail.ir.graph import Graph, Node
+from dovetail.ir import Graph, Node, Reshape, Shape, Tensor
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx.state import Reader
-from dovetail.ir.operators.elementwise import Reshape
-from dovetail.ir.tensor import Shape, Tensor
 
 
 def read_inputs(reader: Reader, model: Any, shapes: Mapping[str, Shape]) -> tuple[str, ...]:

@@ -12,16 +12,12 @@ import numpy as np
 from onnx import AttributeProto, TensorProto, helper
 
 from dovetail.errors import ModelError
-from dovetail.ir.graph import Graph, Node
+from dovetail.ir import Conv, Gemm, Graph, Node, Op, Window
 from dovetail.ir.onnx.file import attributes_of
 from dovetail.ir.onnx.prepare import OWN_DOMAINS
 from dovetail.ir.onnx.state import Reader
 from dovetail.ir.onnx.writer import FunctionBody, Writer
-from dovetail.ir.operators.base import Op
-from dovetail.ir.operators.convolution import Conv
-from dovetail.ir.operators.linear import Gemm
 from dovetail.ir.operators.lq import STORED, Coded, Thresholds, check_ascending, check_constants, steps_of
-from dovetail.ir.operators.window import Window
 from dovetail.ir.tensor import Array, Constant, scheme_of_scales
 
 (DOMAIN,) = OWN_DOMAINS

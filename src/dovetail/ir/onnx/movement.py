@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.ir import Op, Reshape, Shape
 from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Attributes, Reader
-from dovetail.ir.operators.base import Op
-from dovetail.ir.operators.elementwise import Reshape
 from dovetail.ir.operators.movement import LARGEST_TRACED, Select, Step, Taken, Transpose, Upsample, recognise
-from dovetail.ir.tensor import Shape
 
 
 def trace(reader: Reader, source: str, step: Step) -> tuple[str, tuple[Step, ...]]:

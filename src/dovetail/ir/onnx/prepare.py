@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import onnx
@@ -100,19 +101,13 @@ def _check_calls(model: Any, where: str) -> None:
     """Refuse functions that call themselves, and calls that would write more nodes than are read; nothing is written for that."""
     calls = {(f.domain, f.name): [(n.domain, n.op_type) for g in _graphs(f) for n in g.node] for f in model.functions}
     nodes: dict[tuple[str, str], int] = {}
-    for start in calls:
-        stack = [start]
-        while stack:
-            name = stack[-1]
-            open_ = [c for c in dict.fromkeys(calls[name]) if c in calls and not nodes.get(c)]
-            if any(nodes.get(c) == 0 for c in open_) or name in open_:
-                raise ModelError(f"{where}: function {name[1]} of domain {name[0]} calls itself; a network must end, "
-                                 "unroll the recursion before export")
-            nodes[name] = 0 if open_ else max(1, sum(nodes.get(c, 1) for c in calls[name]))
-            if open_:
-                stack += [c for c in open_ if c not in nodes]
-            else:
-                stack.pop()
+    try:
+        for name in TopologicalSorter(calls).static_order():
+            nodes[name] = max(1, sum(nodes[c] for c in calls.get(name, ())))
+    except CycleError as error:
+        domain, function = error.args[1][0]
+        raise ModelError(f"{where}: function {function} of domain {domain} calls itself; a network must end, "
+                         "unroll the recursion before export") from None
     total = sum(nodes.get((n.domain, n.op_type), 1) for g in _graphs(model.graph) for n in g.node)
     if total > MAX_NODES:
         raise ModelError(f"{where}: {total:,} nodes once its functions are inlined; at most {MAX_NODES:,} are read, export the "

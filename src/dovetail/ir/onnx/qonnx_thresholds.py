@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir.graph import Node
+from dovetail.ir import Array, Constant, Conv, Gemm, Node, Real, Scheme
 from dovetail.ir.onnx.state import Attributes, Reader
-from dovetail.ir.operators.convolution import Conv
-from dovetail.ir.operators.linear import Gemm
 from dovetail.ir.operators.lq import MOST_BITS, STORED, Coded, Thresholds, steps_of
-from dovetail.ir.tensor import Array, Constant, Real, Scheme
 
 LARGEST_SUM = 1 << 30
 PRODUCT_BITS = 16

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import ModelError
+from dovetail.ir import Clamp, Clip
 from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Attributes, Reader
-from dovetail.ir.operators.base import Clamp
-from dovetail.ir.operators.elementwise import Clip
 from dovetail.ir.tensor import Array, Constant, Scheme, integer_weights, scheme_of_scales
 
 QUANTIZERS = frozenset({"QuantizeLinear", "Quant"})

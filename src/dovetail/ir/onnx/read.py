@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir.graph import Graph
+from dovetail.ir import Graph, Shape
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
 from dovetail.ir.onnx.boundary import build_graph, read_inputs
@@ -27,7 +27,6 @@ from dovetail.ir.onnx.state import MALFORMED, Reader, malformed
 from dovetail.ir.operators.lq import narrow_codes
 from dovetail.ir.passes import drop_still, fold_activations, fold_affine, turn_weights
 from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
-from dovetail.ir.tensor import Shape
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear", "Transpose",

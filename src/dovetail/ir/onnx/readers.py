@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import ModelError
+from dovetail.ir import RELU, Add, AvgPool, Broadcast, Clamp, Clip, Concat, Conv, Gemm, GlobalAvgPool, MaxPool, Mul, Reshape
 from dovetail.ir.onnx.movement import MOVERS, add_reshaped, with_output
 from dovetail.ir.onnx.qonnx_thresholds import multi_threshold
 from dovetail.ir.onnx.quantizers import bipolar, dequantize, quant, quantize
 from dovetail.ir.onnx.state import Attributes, Reader
-from dovetail.ir.operators.base import RELU, Clamp
-from dovetail.ir.operators.convolution import Conv
-from dovetail.ir.operators.elementwise import Add, Broadcast, Clip, Concat, Mul, Reshape
-from dovetail.ir.operators.linear import Gemm
-from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.operators.window import Pads, Window
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape
 

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from dovetail.ir import Constant, Reshape
 from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Reader
-from dovetail.ir.operators.elementwise import Reshape
-from dovetail.ir.tensor import Constant
 
 STARTING = ("Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization")
 FOLLOWING = ("Add", "Clip", "Concat", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Mul", "PRelu",

@@ -11,15 +11,12 @@ import numpy as np
 from onnx import helper
 
 from dovetail.errors import ModelError, UnsupportedError
+from dovetail.ir import Array, Constant, Op, Opaque, Reshape, Scheme, Shape, Tensor
 from dovetail.ir.graph import Node, check_finite
 from dovetail.ir.onnx.file import MAX_ACTIVATION_ELEMENTS, OPSET
 from dovetail.ir.onnx.foreign import Kind, check_known, fold, foreign_reads, products, wrap
 from dovetail.ir.onnx.prepare import reads
-from dovetail.ir.operators.base import Op
-from dovetail.ir.operators.elementwise import Reshape
 from dovetail.ir.operators.movement import Step
-from dovetail.ir.operators.opaque import Opaque
-from dovetail.ir.tensor import Array, Constant, Scheme, Shape, Tensor
 
 Attributes = dict[str, Any]
 

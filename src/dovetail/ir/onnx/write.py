@@ -15,22 +15,16 @@ import onnx
 from onnx import TensorProto, helper
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir.graph import Graph, Node
+from dovetail.ir import RELU, Conv, Gemm, Graph, Node, Op, Opaque, Product, Reduce, Scheme, Select, Tensor, Transpose, Upsample
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
 from dovetail.ir.onnx.prepare import domains, rename_inside
 from dovetail.ir.onnx.writer import Boundary, Writer
-from dovetail.ir.operators.base import RELU, Op, Product
-from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.elementwise import Add, Clip, Concat, Mul, Reshape
-from dovetail.ir.operators.linear import Gemm, Reduce
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
-from dovetail.ir.operators.movement import Select, Transpose, Upsample
-from dovetail.ir.operators.opaque import Opaque
 from dovetail.ir.operators.pointwise import TABLE_ENTRIES, Function, Lookup
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.operators.window import Pads, Window
-from dovetail.ir.tensor import Scheme, Tensor
 
 
 def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:

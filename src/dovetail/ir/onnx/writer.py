@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from onnx import helper, numpy_helper
 
-from dovetail.ir.graph import Graph
+from dovetail.ir import Array, Graph, Scheme
 from dovetail.ir.onnx.file import OPSET
-from dovetail.ir.tensor import Array, Scheme
 
 
 class Boundary(StrEnum):
