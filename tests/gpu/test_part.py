@@ -18,7 +18,7 @@ from dovetail.ir.onnx.writer import Boundary
 from dovetail.kernels.prices import priced
 from dovetail.numerics import oracle
 from dovetail.numerics.calibration import synthetic
-from dovetail.numerics.peer import static_int8
+from dovetail.numerics.quality import static_int8
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
 from tests.kernels.networks import GRAPHS, activated, classifier, inverted, tiny

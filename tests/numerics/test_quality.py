@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Add, Clamp, Conv, Gemm, GlobalAvgPool, Graph, Reshape, Window
-from dovetail.numerics import peer, quality
+from dovetail.numerics import quality
 from dovetail.numerics.calibration import Samples, synthetic
 from dovetail.numerics.equalize import Equalise, equalise
 from dovetail.numerics.fast import quantized_values, run_quantized
@@ -174,9 +174,9 @@ def test_agreement_is_not_defined_without_class_scores() -> None:
 def test_a_network_onnx_runtime_cannot_quantize_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = inverted_residuals(RELU)
     samples = synthetic(graph, 2)
-    monkeypatch.setattr(peer._Reader, "get_next", lambda self: None)  # it raises without samples
+    monkeypatch.setattr(quality._Reader, "get_next", lambda self: None)  # it raises without samples
     with pytest.raises(ModelError, match="network net: ONNX Runtime's static quantization failed"):
-        peer.static_int8(graph, samples)
+        quality.static_int8(graph, samples)
 
 
 def test_chunks_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,10 +87,7 @@ class Lowered:
                 yield first, last, call_of(self.gpu, self.kind, run[first:last + 1], shape)
 
 
-Way = tuple[int, int, KernelShape, float]
-
-
-def ways(gpu: Gpu, kind: str, run: Sequence[Item]) -> list[Way]:
+def ways(gpu: Gpu, kind: str, run: Sequence[Item]) -> list[tuple[int, int, KernelShape, float]]:
     """(first, last, shape, estimated seconds) of every kernel that computes some layers of a run, by its first layer.
 
     Where the kernel of inverted residuals takes the layer behind as well, what it stores without it is hardly worth a look.

@@ -58,14 +58,12 @@ def session(content: bytes, threads: int = 1, arena: bool = True, cuda: bool = F
     return made
 
 
-@lru_cache(maxsize=1024)  # a transformer has hundreds of foreign nodes, each run once per frame
-def _cached_session(content: bytes, cuda: bool) -> Any:
-    return session(content, cuda=cuda)
+_cached_session = lru_cache(maxsize=1024)(session)  # a transformer has hundreds of foreign nodes, each run once per frame
 
 
 def run_onnx(content: bytes, inputs: Mapping[str, Array], cuda: bool = False) -> dict[str, Array]:
     """Run a serialized model frame by frame batches as given, on the CPU or a `cuda` GPU; outputs by name."""
-    runner = _cached_session(content, cuda)
+    runner = _cached_session(content, cuda=cuda)
     names = [o.name for o in runner.get_outputs()]
     try:
         return dict(zip(names, runner.run(names, dict(inputs)), strict=True))

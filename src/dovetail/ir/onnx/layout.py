@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -306,10 +307,6 @@ def _reduce(sinker: _Sinker, node: Any, perm: Perm) -> bool:
     return _along(sinker, node, perm, not _attributes(node).get("keepdims", 1))
 
 
-def _squeeze(sinker: _Sinker, node: Any, perm: Perm) -> bool:
-    return _along(sinker, node, perm, True)
-
-
 def _arg(sinker: _Sinker, node: Any, perm: Perm) -> bool:
     own = _attributes(node)
     axis = int(own.get("axis", 0)) % len(perm)
@@ -351,5 +348,5 @@ HANDLERS: dict[str, Callable[[_Sinker, Any, Perm], bool]] = {
     **dict.fromkeys(UNARY, _unary), **dict.fromkeys(JOINING, _joined), **dict.fromkeys(REDUCING, _reduce),
     "ArgMax": _arg, "ArgMin": _arg, "Concat": _concat, "DequantizeLinear": _quantizer, "Hardmax": _softmax,
     "LogSoftmax": _softmax, "MatMul": _matmul, "PRelu": _prelu, "Pad": _pad, "QuantizeLinear": _quantizer, "Slice": _slice,
-    "Softmax": _softmax, "Split": _split, "Squeeze": _squeeze,
+    "Softmax": _softmax, "Split": _split, "Squeeze": partial(_along, drops=True),
 }

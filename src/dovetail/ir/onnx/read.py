@@ -160,10 +160,6 @@ def _damaged(step: Callable[[Draft], Draft]) -> Callable[[Draft], Draft]:
     return run
 
 
-def _order(draft: Draft) -> Draft:
-    return replace(draft, nodes=tuple(ordered(draft.model.graph, draft.where)))
-
-
 def _read_constants(draft: Draft) -> Draft:
     model = draft.model
     reader = Reader(draft.where, target_opset(model), {o.name: {""} for o in model.graph.output},
@@ -171,10 +167,6 @@ def _read_constants(draft: Draft) -> Draft:
     reader.note_users(draft.nodes)
     take_weights(reader, model.graph)
     return replace(draft, reader=reader)
-
-
-def _read_inputs(draft: Draft) -> Draft:
-    return replace(draft, inputs=read_inputs(draft.read, draft.model, draft.shapes))
 
 
 def _read_nodes(draft: Draft) -> Draft:
@@ -223,11 +215,12 @@ STEPS = (
     ImportStep("sink transposes", ("one float type",), "channels first, where transposes cancel",
                _damaged(_in_place(sink_transposes))),
     ImportStep("order nodes", ("outputs", "no calls but of operators of ours"), "needed nodes, each after those it reads",
-               _order),
+               lambda draft: replace(draft, nodes=tuple(ordered(draft.model.graph, draft.where)))),
     # The nodes being read.
     ImportStep("read constants", ("one float type", "needed nodes, each after those it reads"), "constants as arrays",
                _read_constants),
-    ImportStep("read inputs", ("constants as arrays",), "inputs with shapes", _read_inputs),
+    ImportStep("read inputs", ("constants as arrays",), "inputs with shapes",
+               lambda draft: replace(draft, inputs=read_inputs(draft.read, draft.model, draft.shapes))),
     ImportStep("read nodes", ("inputs with shapes", "needed nodes, each after those it reads",
                               "channels first, where transposes cancel"), "typed or foreign nodes", _read_nodes),
     ImportStep("code layers between codes", ("typed or foreign nodes",), "layers of codes with a bias of their own digits",

@@ -127,10 +127,6 @@ def _imaged(reader: Reader, proto: Any) -> None:
         raise reader.unsupported(proto, f"{proto.op_type} of rank {sorted(ranks)}; 2 and 4 are typed")
 
 
-def _matmul(reader: Reader, proto: Any, a: Attributes) -> None:
-    _gemm(reader, proto, {"transB": 0})
-
-
 def _max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
     window = _window(reader, proto, a, tuple(a.get("kernel_shape", ())))
     if proto.input[0] in reader.padding and any(p >= window.reach[i % 2] for i, p in enumerate(window.pads)):
@@ -144,10 +140,6 @@ def _avg_pool(reader: Reader, proto: Any, a: Attributes) -> None:
     if count_pads and a.get("ceil_mode") and window != _window(reader, proto, {**a, "ceil_mode": 0}, window.kernel):
         raise reader.unsupported(proto, "average pooling with ceil_mode past the counted padding; pad the input explicitly")
     reader.add(proto, AvgPool(window, count_pads and any(window.pads)))
-
-
-def _global_avg_pool(reader: Reader, proto: Any, a: Attributes) -> None:
-    reader.add(proto, GlobalAvgPool())
 
 
 def _add(reader: Reader, proto: Any, a: Attributes) -> None:
@@ -381,10 +373,9 @@ def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
 READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Add": _add, "AveragePool": _avg_pool, "BatchNormalization": _batch_norm, "Clip": _clip, "Concat": _concat,
     "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Div": _div, "Dropout": _pass_through,
-    "Flatten": _flatten,
-    "Gemm": _gemm, "GlobalAveragePool": _global_avg_pool, "GlobalMaxPool": _global_max_pool, "Identity": _pass_through,
-    "MatMul": _matmul, "MaxPool": _max_pool, "Mul": _mul, "Neg": _neg, "Pad": _pad,
-    "BipolarQuant": bipolar, "MultiThreshold": multi_threshold,
+    "Flatten": _flatten, "Gemm": _gemm, "GlobalAveragePool": lambda reader, proto, a: reader.add(proto, GlobalAvgPool()),
+    "GlobalMaxPool": _global_max_pool, "Identity": _pass_through, "MatMul": lambda reader, proto, a: _gemm(reader, proto, {}),
+    "MaxPool": _max_pool, "Mul": _mul, "Neg": _neg, "Pad": _pad, "BipolarQuant": bipolar, "MultiThreshold": multi_threshold,
     "Quant": quant, "QuantizeLinear": quantize, "ReduceMean": _reduce_mean, "Relu": _relu,
     "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
     **MOVERS,

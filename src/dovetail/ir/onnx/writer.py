@@ -58,10 +58,8 @@ class Writer:
     def parameter(self, name: str) -> str:
         """A weight as ONNX value: float as it is, integers behind a DequantizeLinear."""
         constant = self.graph.constants[name]
-        if constant.scheme is None:
-            return self.constant(name, constant.array)
-        self.constant(name, constant.array)
-        return self.dequantize(name, f"{name}{self.sep}dq", name, constant.scheme)
+        stored = self.constant(name, constant.array)
+        return stored if constant.scheme is None else self.dequantize(stored, f"{name}{self.sep}dq", name, constant.scheme)
 
 
 @dataclass(slots=True)
