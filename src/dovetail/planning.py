@@ -17,9 +17,8 @@ from dovetail.partition.solve import plan as solve
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
-from dovetail.schedule.list_schedule import schedule
+from dovetail.schedule.list_schedule import Timeline, schedule
 from dovetail.schedule.program import lower
-from dovetail.schedule.timeline import Timeline
 from dovetail.words import counted
 
 AUTO = "auto"

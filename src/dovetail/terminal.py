@@ -17,7 +17,7 @@ from dovetail.platform.load import load_platform
 from dovetail.report.bits import shown_kinds
 from dovetail.report.units import joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
-from dovetail.runtime.clocks import clocks_sentence
+from dovetail.runtime.verification import clocks_sentence
 from dovetail.words import counted, plural, shortened
 
 BUSIEST = 3

@@ -12,7 +12,7 @@ from dovetail.ir.operators.base import Axis
 from dovetail.partition.plan import Goal, Mode, NodeCost, Piece, Plan, Split, Status, whole_on
 from dovetail.platform.device import Device, Kind, Link, Platform
 from dovetail.report import describe_design
-from dovetail.schedule.timeline import Buffer, Task, Timeline
+from dovetail.schedule.list_schedule import Buffer, Task, Timeline
 
 SCHEME = Scheme(8, False, (-5,))
 

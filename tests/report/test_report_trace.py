@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dovetail.report import trace, write_trace
 from dovetail.report.tracks import resource_order, ticks, tracks
-from dovetail.schedule.timeline import Task, Timeline
+from dovetail.schedule.list_schedule import Task, Timeline
 
 SPANS = st.lists(st.tuples(st.floats(0, 1e-2), st.floats(0, 1e-3)).map(lambda s: (s[0], s[0] + s[1])), max_size=30)
 

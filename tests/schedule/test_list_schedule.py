@@ -16,8 +16,7 @@ from dovetail.partition.plan import Mode, Split, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
 from dovetail.partition.tables.columns import options
-from dovetail.schedule.list_schedule import schedule
-from dovetail.schedule.timeline import Timeline
+from dovetail.schedule.list_schedule import Timeline, schedule
 from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, pooled, residual
 
 SHAPES = {"chain": lambda seed: chain(3, 4, 4), "residual": residual, "fork": fork, "depthwise": depthwise, "pooled": pooled}

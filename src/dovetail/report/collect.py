@@ -21,7 +21,7 @@ from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.device import Device, Link, ModelSet, Platform
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
 from dovetail.report.model_chart import chart_entry
-from dovetail.schedule.timeline import Timeline
+from dovetail.schedule.list_schedule import Timeline
 
 SCHEMA = "dovetail-report/1"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dovetail.files import replace_text
 from dovetail.report.tracks import resource_order, ticks, tracks
-from dovetail.schedule.timeline import Task, Timeline
+from dovetail.schedule.list_schedule import Task, Timeline
 
 
 def trace(timeline: Timeline) -> dict[str, object]:

@@ -12,7 +12,7 @@ from dovetail.report.headline import RUNS_IN
 from dovetail.report.markup import Markup, element, join, not_run, section, table
 from dovetail.report.model_chart import model_charts
 from dovetail.report.palette import Report
-from dovetail.runtime.clocks import clocks_sentence
+from dovetail.runtime.verification import clocks_sentence
 from dovetail.words import counted, plural
 
 MOST_LISTED = 6

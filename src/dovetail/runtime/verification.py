@@ -1,15 +1,16 @@
-"""Hold every tensor of a build that crosses a device boundary against the reference."""
+"""Hold every tensor of a build that crosses a device boundary against the reference, and simulated clocks against the plan's."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate
 from dovetail.errors import MismatchError, UsageError
 from dovetail.fpga.links.bench import SystemRun
 from dovetail.fpga.links.stored import Boards
@@ -21,7 +22,6 @@ from dovetail.ir import Array, slices
 from dovetail.numerics.reference import run_integer
 from dovetail.progress import Progress
 from dovetail.runtime.build import Build, synthetic_integers
-from dovetail.runtime.clocks import compare_clocks
 from dovetail.runtime.execute import RunnablePart, gather, scatter, watch
 from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
@@ -30,10 +30,12 @@ DEFAULT_FRAMES = 64
 """Frames `verify` runs unless told otherwise."""
 STALLED_FRAMES = 4
 """Frames `verify` repeats under random stalls on every simulated part."""
-
-
 JOINED_FRAMES = 16
 """Frames `verify` sends through boards that are joined by links, at most."""
+CLOCKS = {"one_frame": "one frame", "interval": "between frames"}
+"""Clocks that are compared, in words."""
+SETTLED_FRAMES = 4
+"""Frames after which two follow each other as all later ones do; fewer say nothing of the interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Verification:
     speed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Simulated segments: how fast the simulation ran, in cycles and frames per second."""
     clocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Simulated segments: the plan's clocks beside the simulated ones, and whether they agree (`runtime/clocks.py`)."""
+    """Simulated segments: the plan's clocks beside the simulated ones, and whether they agree."""
 
 
 def stimulus(build: Build, count: int = DEFAULT_FRAMES) -> dict[str, Array]:
@@ -238,3 +240,32 @@ def _difference(segment: Segment, backend: str, tensor: str, region: tuple[tuple
     index = tuple(i + start for i, (start, _) in zip(first[1:], region, strict=True))
     return Mismatch(tensor, first[0], index, expected[first].item(), found[first].item(), segment.name, segment.device, backend,
                     segment.nodes, int(wrong.sum()), wrong.size)
+
+
+def compare_clocks(planned: Mapping[str, ClockEstimate], simulated: Mapping[str, Simulation]) -> dict[str, dict[str, Any]]:
+    """Of every segment that was simulated, and whose clocks the plan states: both, the stated error, and whether it holds."""
+    return {name: _compared(planned[name], run.frame_cycles) for name, run in simulated.items() if name in planned}
+
+
+def _compared(planned: ClockEstimate, frame_cycles: tuple[int, ...]) -> dict[str, Any]:
+    interval = frame_cycles[-1] - frame_cycles[-2] if len(frame_cycles) >= SETTLED_FRAMES else None
+    holds = {"one_frame": planned.one_frame_holds(frame_cycles[0]),
+             "interval": interval is None or planned.interval_holds(interval)}
+    return {"planned": {"one_frame": planned.one_frame, "interval": planned.interval},
+            "simulated": {"one_frame": frame_cycles[0], "interval": interval},
+            "error": planned.error, "source": planned.source, "holds": holds, "within": all(holds.values())}
+
+
+def clocks_sentence(name: str, found: Mapping[str, Any]) -> str:
+    """What a segment's comparison says, in one sentence."""
+    stated = f"the plan's stated error of {found['error']:.0%} or {FEWEST_CLOCKS} clocks"
+    if found["within"]:
+        return f"{name}: simulated clocks are within {stated}: {_told(found, CLOCKS)}"
+    outside = [key for key in CLOCKS if not found["holds"][key]]
+    return (f"{name}: simulated clocks are outside {stated}: {_told(found, outside)}; the plan's times of this segment are "
+            "wrong, please report it with the model and the board")
+
+
+def _told(found: Mapping[str, Any], keys: Iterable[str]) -> str:
+    return ", ".join(f"{CLOCKS[key]} {found['simulated'][key]:,} (planned {found['planned'][key]:,.0f})" for key in keys
+                     if found["simulated"][key] is not None)

@@ -21,7 +21,43 @@ from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.tables.quotes import ask_pieces
 from dovetail.partition.work import Move, Place, Work, check_split, deliveries, input_places, output_place, work_of
 from dovetail.platform.device import Platform
-from dovetail.schedule.timeline import Buffer, Task, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something that occupies one resource (a device, or one direction of a link) from start to stop."""
+
+    name: str
+    resource: str
+    kind: str
+    """`compute`, `transfer` or `reduce`."""
+    node: str
+    start_s: float
+    stop_s: float
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor (or a piece of one) held in a device's memory from start to stop."""
+
+    tensor: str
+    device: str
+    size_bytes: int
+    start_s: float
+    stop_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The whole schedule of one frame."""
+
+    tasks: tuple[Task, ...]
+    buffers: tuple[Buffer, ...]
+
+    @property
+    def makespan_s(self) -> float:
+        return max((t.stop_s for t in self.tasks), default=0.0)
 
 
 def schedule(graph: Graph, platform: Platform, plan: Plan | Assignment, costs: CostModel | None = None) -> Timeline:
