@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.platform.load import load_platform
 from dovetail.platform.quantity import factor_model
-from dovetail.reproduce import gp_2023, gp_readings
+from dovetail.reproduce import gp_2023, gp_layers
 from dovetail.reproduce.gp_figures import figures
 from dovetail.reproduce.gp_layers import NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer
 
@@ -88,9 +88,9 @@ def test_the_printed_filters_lie_between_readings_and_none_gives_both(found: dic
 def test_the_factor_that_would_give_a_printed_point_gives_it(found: dict[str, Any]) -> None:
     board = load_platform("tx2-c10gx")
     for name, need in found["needed_for_printed_filters"].items():
-        _, reading, limited, changed = gp_readings.SOUGHT[name]
-        layer = gp_readings._layer(name, reading, limited, board, tuple(need["devices"]))
-        met = gp_readings._filters(gp_readings._slower(layer, changed, need["factor"]))[need["device"]]
+        _, reading, limited, changed = gp_layers.SOUGHT[name]
+        layer = gp_layers._layer(name, reading, limited, board, tuple(need["devices"]))
+        met = gp_layers._filters(gp_layers._slower(layer, changed, need["factor"]))[need["device"]]
         assert met == pytest.approx(need["printed"], abs=1)
         assert need["ours"] != need["printed"]
 

@@ -30,64 +30,42 @@ def add_commands(commands: options.Commands) -> None:
                        help="give a folded layer of LQ codes memories that the host fills, so that `run --weights` changes its "
                             "weights without building again; repeatable, 'all' for every layer that can (default: ROM)")
     build.add_argument("--no-verify", action="store_true", help="skip the run against the reference")
-    options.add_json(build)
 
-    verify = commands.add("verify", "run a build on its devices and compare every boundary tensor with the reference",
-                          "dovetail verify build/model --frames 64 --json -")
-    verify.add_argument("build", type=Path, help="a build folder")
-    options.add_trust(verify)
+    verify = commands.on_build("verify", "run a build on its devices and compare every boundary tensor with the reference",
+                               "dovetail verify build/model --frames 64 --json -")
     verify.add_argument("--frames", type=int, default=64,
                         help="frames to run: up to 64 stored samples, then seeded random ones (default: %(default)s)")
     add_weights(verify)
-    options.add_json(verify)
 
-    run = commands.add("run", "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")
-    run.add_argument("build", type=Path, help="a build folder")
-    options.add_trust(run)
+    run = commands.on_build("run", "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")
     run.add_argument("-i", "--input", type=Path, required=True,
                      help=".npy or .npz (key 'x' or the input's name) of float frames")
     run.add_argument("-o", "--output", type=Path, required=True, help=".npy for one output, .npz for several")
     add_weights(run)
-    options.add_json(run)
 
-    synth = commands.add("synth", "count the FPGA part's resources with an open synthesizer",
-                         "dovetail synth build/model --family ecp5")
-    synth.add_argument("build", type=Path, help="a build folder")
-    options.add_trust(synth)
+    synth = commands.on_build("synth", "count the FPGA part's resources with an open synthesizer",
+                              "dovetail synth build/model --family ecp5")
     synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
-    options.add_json(synth)
 
-    export = commands.add("export", "write the FPGA parts as projects for a vendor's tool, or the open one",
-                          "dovetail export build/model --vendor quartus -o projects/model")
-    export.add_argument("build", type=Path, help="a build folder")
-    options.add_trust(export)
+    export = commands.on_build("export", "write the FPGA parts as projects for a vendor's tool, or the open one",
+                               "dovetail export build/model --vendor quartus -o projects/model")
     export.add_argument("--vendor", required=True, choices=("quartus", "vivado", "oss"),
                         help="quartus (Cyclone), vivado (UltraScale, UltraScale+), oss (ECP5: Yosys, nextpnr, Project Trellis)")
     export.add_argument("--part", help="the device's order code (default: the board's)")
     export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, a project per hardware part")
-    options.add_json(export)
 
-    trial = commands.add("selftest", "drive the FPGA parts behind their AXI ports, in simulation, as a board would be",
-                         "dovetail selftest build/model --stall-seed 1")
-    trial.add_argument("build", type=Path, help="a build folder")
-    options.add_trust(trial)
+    trial = commands.on_build("selftest", "drive the FPGA parts behind their AXI ports, in simulation, as a board would be",
+                              "dovetail selftest build/model --stall-seed 1")
     trial.add_argument("--frames", type=int, default=8, help="random frames to compute (default: %(default)s)")
     trial.add_argument("--stall-seed", type=int, metavar="N", help="let both ends of every stream pause at random")
     trial.add_argument("--trace", type=Path, metavar="FILE.fst", help="draw every signal into a waveform file; slow and large")
-    options.add_json(trial)
 
-    power = commands.add("power", "count how often the FPGA parts toggle on the build's own images, and what that costs",
-                         "dovetail power build/model --frames 16")
-    power.add_argument("build", type=Path, help="a build folder")
-    options.add_trust(power)
+    power = commands.on_build("power", "count how often the FPGA parts toggle on the build's own images, and what that costs",
+                              "dovetail power build/model --frames 16")
     power.add_argument("--frames", type=int, default=16, help="stored samples to simulate (default: %(default)s)")
-    options.add_json(power)
 
-    report = commands.add("report", "render the build's HTML report again from what is known by now",
-                          "dovetail report build/model")
-    report.add_argument("build", type=Path, help="a build folder")
-    options.add_json(report)
-    options.add_trust(report)
+    commands.on_build("report", "render the build's HTML report again from what is known by now",
+                      "dovetail report build/model")
 
 
 def add_weights(sub: argparse.ArgumentParser) -> None:

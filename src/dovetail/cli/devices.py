@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json
+from dovetail.cli.options import Commands
 
 
 def add_commands(commands: Commands) -> None:
@@ -18,7 +18,6 @@ def add_commands(commands: Commands) -> None:
     calibrate.add_argument("--threads", type=int, help="threads of ONNX Runtime on a CPU (default: 1)")
     calibrate.add_argument("--record", type=Path,
                            help="where measurements are kept, to continue after an interruption (default: beside the board)")
-    add_json(calibrate)
 
     validate = commands.add("validate-models", "every device model's error on measured rows, reprinted",
                             "dovetail validate-models --data measurements --json -")
@@ -26,7 +25,6 @@ def add_commands(commands: Commands) -> None:
                           help="folder with measured CSV files (docs/method/models.md)")
     validate.add_argument("--refit", action="store_true",
                           help="cross-validate the rows among themselves, in seconds, in place of scoring the shipped models")
-    add_json(validate)
 
     area = commands.add("campaign",
                         "synthesize many single layers, and judge the area model by those it was not fitted to",
@@ -43,4 +41,3 @@ def add_commands(commands: Commands) -> None:
                       help="fit the coefficients anew, and judge those in place of the shipped ones")
     area.add_argument("-o", "--output", type=Path, metavar="DIR",
                       help="with --fit: write the models (dhm-FAMILY.toml) to this folder")
-    add_json(area)

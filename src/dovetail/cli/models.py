@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json, add_model, add_numbers, add_trust
+from dovetail.cli.options import Commands, add_model, add_numbers, add_trust
 
 
 def add_commands(commands: Commands) -> None:
@@ -12,7 +12,6 @@ def add_commands(commands: Commands) -> None:
     inspect = commands.add("inspect", "layers, MACs, parameters, and what each kind of device can take",
                            "dovetail inspect examples/fashion/fashion.onnx")
     add_model(inspect)
-    add_json(inspect)
 
     zoo = commands.add("zoo", "the papers' networks as ONNX with seeded weights; without a name, the table",
                        "dovetail zoo mobilenet-v2 --size 96 -o m.onnx")
@@ -22,7 +21,6 @@ def add_commands(commands: Commands) -> None:
     zoo.add_argument("--width", type=float, help="multiplies channel counts (default: the network's own)")
     zoo.add_argument("--no-bn", action="store_true", help="biases in place of BatchNorm")
     zoo.add_argument("--seed", type=int, help="of the weights (default: 0)")
-    add_json(zoo)
 
     quantize = commands.add("quantize",
                             "turn a float model into a power-of-two QDQ model that plain ONNX Runtime loads",
@@ -34,7 +32,6 @@ def add_commands(commands: Commands) -> None:
                           help="write QONNX (Quant, BipolarQuant, MultiThreshold), for FINN and its kin, in place of QDQ")
     quantize.add_argument("--report", action="store_true",
                           help="the noise integers add to every tensor, and the answers beside ONNX Runtime's static int8")
-    add_json(quantize)
 
     evaluate = commands.add("evaluate", "accuracy on labelled data: float model, its integers, and a build's devices",
                             "dovetail evaluate model.onnx --data test.npz --calibration train.npz --build build/model")
@@ -43,4 +40,3 @@ def add_commands(commands: Commands) -> None:
     evaluate.add_argument("--data", type=Path, required=True, metavar="X.npz", help="images under 'x', integer labels under 'y'")
     evaluate.add_argument("--build", type=Path, help="a build folder of the same model, run on its devices as well")
     add_trust(evaluate)
-    add_json(evaluate)

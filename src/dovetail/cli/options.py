@@ -34,6 +34,13 @@ class Commands:
         sub.set_defaults(command=name)
         return sub
 
+    def on_build(self, name: str, text: str, example: str) -> argparse.ArgumentParser:
+        """The same for a command on a build folder."""
+        sub = self.add(name, text, example)
+        sub.add_argument("build", type=Path, help="a build folder")
+        add_trust(sub)
+        return sub
+
 
 def add_model(sub: argparse.ArgumentParser) -> None:
     """The model file and the shapes of its inputs."""
@@ -94,11 +101,6 @@ def add_numbers(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--bits", type=int, help="2 to 8, of a float model (default: 8)")
     sub.add_argument("--equalise", choices=[e.value for e in Equalise], default=Equalise.AUTO.value,
                      help="scale channels towards each other first: where it helps, always, never (default: %(default)s)")
-
-
-def add_json(sub: argparse.ArgumentParser) -> None:
-    """The result as JSON."""
-    sub.add_argument("--json", metavar="FILE", help="write the result as JSON; '-' prints it")
 
 
 def add_trust(sub: argparse.ArgumentParser) -> None:

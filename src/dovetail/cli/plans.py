@@ -13,7 +13,6 @@ def add_commands(commands: options.Commands) -> None:
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
     platforms.add_argument("--models", action="store_true", help="the fitted models in place of boards: source, rows, error, box")
-    options.add_json(platforms)
 
     plan = commands.add("plan", "decide which device computes which slice of which layer, with a proven bound",
                         "dovetail plan model.onnx -p tx2-c10gx --objective energy --max-latency-ms 5 --json -")
@@ -22,7 +21,6 @@ def add_commands(commands: options.Commands) -> None:
     options.add_numbers(plan)
     options.add_saved_plan(plan)
     plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
-    options.add_json(plan)
 
     pareto = commands.add("pareto", "the fastest plan for every of several limits on energy, each with its proof",
                           "dovetail pareto model.onnx -p tx2-c10gx --points 20 -o front.svg")
@@ -35,7 +33,6 @@ def add_commands(commands: options.Commands) -> None:
                         help="seconds to search for each point that is not proven sooner, counted in work, so that every machine "
                              "finds the same points (default: %(default)s)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
-    options.add_json(pareto)
 
     bits = commands.add("bits", "int8, int4 or LQ codes, layer by layer: the measured front of accuracy, latency and area",
                         "dovetail bits model.onnx --data test.npz --calibration train.npz -p tx2-c10gx -o bits/model")
@@ -51,4 +48,3 @@ def add_commands(commands: options.Commands) -> None:
     bits.add_argument("--also", action="append", default=[], type=Path, metavar="MODEL",
                       help="a quantized model of the same task, such as a trained one, measured beside; repeatable")
     bits.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the chosen model.onnx, bits.html, bits.json")
-    options.add_json(bits)

@@ -27,9 +27,9 @@ EXAMPLES = """examples:
   dovetail synth build/model                       resources of the FPGA part
 """
 ACTIONS = {
-    "inspect": "models", "zoo": "zoo", "quantize": "models", "evaluate": "builds", "platforms": "boards", "plan": "plans",
-    "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds", "run": "builds", "synth": "builds",
-    "export": "builds", "selftest": "builds", "power": "builds", "report": "builds", "calibrate": "devices",
+    "inspect": "models", "zoo": "catalogue", "quantize": "models", "evaluate": "builds", "platforms": "catalogue",
+    "plan": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds", "run": "builds",
+    "synth": "builds", "export": "builds", "selftest": "builds", "power": "builds", "report": "builds", "calibrate": "devices",
     "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
@@ -90,7 +90,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands with their arguments and examples."""
+    """All commands with their arguments and examples; every one of them can give its result as JSON."""
     top: argparse.ArgumentParser = Parser(
         prog="dovetail", description="Join CPU, GPU and FPGA into one bit-exact accelerator for convolutional networks.",
         epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,4 +98,6 @@ def parser() -> argparse.ArgumentParser:
     commands = Commands(top.add_subparsers(title="commands", required=True, metavar="COMMAND"))
     for group in (models, plans, builds, devices, reproduce, training):
         group.add_commands(commands)
+    for command in commands.parsers.choices.values():
+        command.add_argument("--json", metavar="FILE", help="write the result as JSON; '-' prints it")
     return top

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json
+from dovetail.cli.options import Commands
 from dovetail.platform.device import ModelSet
 
 PAPERS = ("gp-2023", "heterogeneity-2021", "compact-2024", "lq-2020")
@@ -32,4 +32,3 @@ def add_commands(commands: Commands) -> None:
                      help="lq-2020: boards of FiC; repeatable (default: several from 1 to 24, which takes minutes)")
     sub.add_argument("-o", "--output", type=Path,
                      help="write the tables, and the figures of gp-2023 and heterogeneity-2021 as SVG, to this folder")
-    add_json(sub)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_json
+from dovetail.cli.options import Commands
 
 
 def add_commands(commands: Commands) -> None:
@@ -46,4 +46,3 @@ def add_commands(commands: Commands) -> None:
                      help="arithmetic of products on a GPU (default: %(default)s)")
     sub.add_argument("--eager", action="store_true", help="launch every kernel on a GPU in place of replaying recorded steps")
     sub.add_argument("--device", default="auto", help="auto, cpu or cuda (default: %(default)s)")
-    add_json(sub)

@@ -1,17 +1,22 @@
-"""Hybrid accelerators of Compact DNNs 2024: the record that comes along, ours beside the papers' claims, as tables."""
+"""Hybrid accelerators of Compact DNNs 2024: the record that comes along, ours beside the papers' claims, as tables.
+
+Inverted residual blocks as one engine (FIRB) stand beside plain pipelining. They are of `bench/engines.py --part firb`: blocks of
+MobileNetV2 for a ZCU102 at one pace, each of them built several ways.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from dovetail.cost.power import power_w
 from dovetail.errors import UsageError
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import compact_2024_firb
 from dovetail.terminal import table
 
 CLAIMS = {
@@ -81,15 +86,9 @@ def document(boards: Mapping[str, Any], gpus: Mapping[str, Any], firb: Mapping[s
     """All that is known of accelerators, by board, network and kind, and of inverted residuals, with the papers' claims."""
     found = ours(boards)
     if firb:
-        found["FIRB"] = compact_2024_firb.ours(firb, _device_of_blocks())
+        found["FIRB"] = block_ratios(firb)
     return {"paper": "compact-2024", "part": "fibha", "clock": "200 MHz, assumed", "claims": CLAIMS, "boards": boards,
             "ours": found, "gpus": gpus, "firb": firb, "why": list(WHY)}
-
-
-def _device_of_blocks() -> Device:
-    """The FPGA for which inverted residuals are recorded."""
-    (device,) = load_platform("zcu102").of_kind(Kind.FPGA)
-    return device
 
 
 RATIOS: Mapping[str, tuple[tuple[str, str, str, bool], ...]] = {
@@ -137,7 +136,7 @@ def text(document: Mapping[str, Any]) -> str:
         table(HEADER, rows, range(3, 15)), "",
         "GPUs by the models of their boards, batch 1, idle power included, and how many frames of the hybrid one of theirs is:",
         table(("network", "GPU", "one frame", "takes", *document["boards"]), gpus), "",
-        *([*compact_2024_firb.lines(document["firb"], _device_of_blocks()), ""] if document["firb"] else []),
+        *([*block_lines(document["firb"]), ""] if document["firb"] else []),
         "The papers, and ours (hybrid against the other kind):", *claims, "", *document["why"], "",
         *([EARLIER, ""] if any(_earlier(one) for networks in document["boards"].values() for kinds in networks.values()
                                for one in kinds.values()) else []),
@@ -201,3 +200,72 @@ def _against(boards: Mapping[str, Any], network: str, gpu: Mapping[str, Any]) ->
 def _beside(found: Mapping[str, Mapping[str, float]]) -> list[str]:
     return [f"    ours, {what}: " + ", ".join(f"{where} {value:.2f}x" for where, value in values.items())
             for what, values in found.items()]
+
+
+WAYS = {"engine": "one engine", "folded": "one engine, projection in passes", "firb": "three engines, same words",
+        "plain": "three engines, own folds"}
+"""Ways to build a block, by their keys in the record; the last one is our plain pipelining."""
+BLOCK_HEADER = ("block", "built as", "buffer bits", "one frame", "a frame every", "LUT", "registers", "BRAM36", "DSP", "energy")
+
+
+@cache
+def _device_of_blocks() -> Device:
+    """The FPGA for which inverted residuals are recorded."""
+    (device,) = load_platform("zcu102").of_kind(Kind.FPGA)
+    return device
+
+
+def block_energy_j(one: Mapping[str, Any]) -> float:
+    """Energy above idle of a frame through a block."""
+    device = _device_of_blocks()
+    assert device.clock_hz is not None, "every FPGA has a clock"
+    return power_w(one["estimated"], device) * float(one["interval_cycles"]) / device.clock_hz
+
+
+def block_ratios(firb: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """One engine over plain pipelining, by what is compared and block."""
+    found: dict[str, dict[str, float]] = {}
+    for name, block in firb.items():
+        one, plain = block["engine"], block["plain"]
+        ratios = {"buffer bits, against three engines": one["buffer_bits"] / plain["buffer_bits"],
+                  "clocks of one frame, against three engines": one["latency_cycles"] / plain["latency_cycles"],
+                  "buffer bits, against rows in front of every layer": one["buffer_bits"] / block["row_buffer_bits"],
+                  "energy above idle, against three engines": block_energy_j(one) / block_energy_j(plain)}
+        for what, value in ratios.items():
+            found.setdefault(what, {})[name] = value
+    return found
+
+
+def block_lines(firb: Mapping[str, Any]) -> list[str]:
+    """The blocks of a record for a terminal, then what one engine does to their energy."""
+    rows = []
+    for name, block in firb.items():
+        rows += [(name, told, *_block_figures(block[way])) for way, told in WAYS.items() if way in block]
+        for key, told in (("row_buffer_bits", "papers' plain pipelining: rows"), ("frame_buffer_bits", "papers': two frames")):
+            rows.append((name, told, f"{block[key]:,}", *("",) * 7))
+    return ["Inverted residuals of MobileNetV2 for a ZCU102, each by itself (area by the model; energy of logic and RAM "
+            "blocks above idle):", table(BLOCK_HEADER, rows, range(2, 10)), *_block_energies(firb)]
+
+
+def _block_figures(one: Mapping[str, Any]) -> tuple[str, ...]:
+    area = one["estimated"]
+    return (f"{one['buffer_bits']:,}", f"{one['latency_cycles']:,} clocks", f"{one['interval_cycles']:,}", f"{area['lut']:,.0f}",
+            f"{area['register']:,.0f}", f"{area['bram36']:,.1f}", f"{area['dsp']:,.0f}", f"{block_energy_j(one) * 1e6:,.0f} uJ")
+
+
+def _block_energies(firb: Mapping[str, Any]) -> list[str]:
+    """What one engine does to a block's energy, in sentences with the cause: energy is of logic and RAM blocks at work."""
+    said = []
+    for name, block in firb.items():
+        plain, known = block["plain"], {way: block[way] for way in ("engine", "folded") if way in block}
+        told = [f"{WAYS[way]} {(block_energy_j(one) / block_energy_j(plain) - 1) * 100:+.0f} % ({_parts(one, plain)})"
+                for way, one in known.items()]
+        said.append(f"Energy of {name} against three engines with their own folds (the papers: -35 %): {'; '.join(told)}.")
+    return said
+
+
+def _parts(one: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
+    """By what an engine's energy differs: logic, RAM blocks and clocks, each times the other's."""
+    area, other = one["estimated"], plain["estimated"]
+    return (f"{area['lut'] / other['lut']:.2f} times the LUT and {area['bram36'] / other['bram36']:.2f} times the RAM blocks "
+            f"for {one['interval_cycles'] / plain['interval_cycles']:.2f} times the clocks")

@@ -23,8 +23,7 @@ from dovetail.partition.solve import plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
-from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer
-from dovetail.reproduce.gp_readings import needed, readings
+from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, FpgaTime, at, by_filters, needed, paper_layer, readings
 from dovetail.terminal import table
 
 BOARD = "tx2-c10gx"
