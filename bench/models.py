@@ -25,13 +25,12 @@ from dovetail.cost.predict import SquareLayers, predict
 from dovetail.hardware.work import whole_units
 from dovetail.ir import Graph
 from dovetail.measure.board import calibrate
-from dovetail.measure.campaign import measure
+from dovetail.measure.campaign import Record, load_record, measure
 from dovetail.measure.energy import cpu_counter
 from dovetail.measure.layers import designed_layers
 from dovetail.measure.processor import ProcessorDevice
-from dovetail.measure.records import Record, load_record
-from dovetail.platform import ModelSet, load_platform
-from dovetail.platform.device import Device
+from dovetail.platform.device import Device, ModelSet
+from dovetail.platform.load import load_platform
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
 from dovetail.report.model_chart import chart_entry, model_chart
 from gpu_layers import NETWORKS, network

@@ -17,7 +17,7 @@ from dovetail.cli import main
 from dovetail.cli.program import parser
 from dovetail.errors import RangeWarning, UsageError
 from dovetail.measure import processor
-from dovetail.measure.records import load_record
+from dovetail.measure.campaign import load_record
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.load import load_platform
 from dovetail.runtime.build import load_build

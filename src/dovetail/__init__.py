@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from dovetail.numbers import decide_numbers
     from dovetail.partition.plan import Goal, Mode, Plan
     from dovetail.pipeline import compile, synthesize_build, write_report
-    from dovetail.pipeline import run_build as run
     from dovetail.pipeline import verify_build as verify
     from dovetail.planning import Options, make_plan
     from dovetail.platform.load import load_platform, platform_names
     from dovetail.runtime.build import Build, load_build
+    from dovetail.runtime.execute import run
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ __all__ = [
 _HOMES = {
     "DovetailError": "errors", "Goal": "partition.plan", "Mode": "partition.plan", "Plan": "partition.plan",
     "Options": "planning", "compile": "pipeline", "decide_numbers": "numbers", "make_plan": "planning",
-    "synthesize_build": "pipeline", "write_report": "pipeline", "run": "pipeline:run_build", "verify": "pipeline:verify_build",
+    "synthesize_build": "pipeline", "write_report": "pipeline", "run": "runtime.execute", "verify": "pipeline:verify_build",
     "load_platform": "platform.load", "platform_names": "platform.load", "Build": "runtime.build", "load_build": "runtime.build",
 }
 

@@ -23,7 +23,6 @@ from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
 from dovetail.fpga.toolchain.synthesize import synthesize
-from dovetail.ir import Array
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.tensor import Shape
@@ -325,8 +324,3 @@ def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration
     return {"images": len(next(iter(inputs.values()))), "calibration": calibrated.source, "calibration_samples": calibrated.count,
             **accuracy.judged(graph, outputs, labels), "peer_note": missing,
             "warnings": [*warnings, *clipped_notes(graph, inputs, str(data))]}
-
-
-def run_build(build: Build, inputs: Mapping[str, Array], progress: Progress = silent) -> dict[str, Array]:
-    """Inference over the plan's devices: float frames in, float results out."""
-    return execute.run(build, inputs, progress)

@@ -20,8 +20,9 @@ from dovetail.hardware.streaming import Raster
 from dovetail.hardware.work import work_of
 from dovetail.ir import RELU, Add, AvgPool, Axis, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mul, Node, Reshape, Window
 from dovetail.ir.tensor import region_shape, region_size
-from dovetail.platform import Device, Platform, load_platform
+from dovetail.platform.device import Device, Platform
 from dovetail.platform.fitted import dhm_model
+from dovetail.platform.load import load_platform
 from tests.strategies import Net, networks, quantized, windows
 
 BOARDS = {name: load_platform(name) for name in ("tx2-c10gx", "ecp5-85", "this-machine")}

@@ -11,7 +11,7 @@ from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.hardware.engines import engine_of
 from dovetail.ir import RELU, Add, AvgPool, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Op, Reshape, Window
-from dovetail.platform import load_platform
+from dovetail.platform.load import load_platform
 from tests.strategies import Net, networks, quantized
 
 FPGA = load_platform("ecp5-85").device("fpga")

@@ -8,7 +8,7 @@ from dovetail.cost.firb import bottlenecks, firb_options
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.hardware.folds import Loops, channels_of
 from dovetail.ir import RELU, Add, Conv, Graph, Window
-from dovetail.platform import load_platform
+from dovetail.platform.load import load_platform
 from tests.strategies import Net, quantized
 
 DEVICE = load_platform("zcu102").device("fpga")

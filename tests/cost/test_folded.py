@@ -21,9 +21,9 @@ from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import RELU, Axis, Conv, Gemm, Graph, Op, Reshape, Window
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.partition.solve import plan
-from dovetail.platform import load_platform
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
+from dovetail.platform.load import load_platform
 from dovetail.schedule.program import lower
 from tests.fpga.random_graphs import Sketch, same_window
 from tests.strategies import Net, quantized

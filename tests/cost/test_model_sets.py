@@ -14,7 +14,8 @@ from dovetail.cost.fitting.authors import factor_text, fit_factors
 from dovetail.cost.predict import SquareLayers, predict
 from dovetail.hardware.work import whole_units
 from dovetail.ir import RELU, Axis, Conv, Graph, Window
-from dovetail.platform import ModelSet, load_platform, platform_from_dict, platform_to_dict
+from dovetail.platform.device import ModelSet
+from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
 from dovetail.platform.quantity import factor_model, quantity_model
 from tests.strategies import Net
 

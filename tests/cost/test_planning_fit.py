@@ -21,8 +21,8 @@ from dovetail.cost.fitting.planning import (
 from dovetail.cost.fitting.quantity import layers_of
 from dovetail.cost.predict import locate
 from dovetail.errors import UsageError
-from dovetail.platform import load_platform
 from dovetail.platform.fitted import VARIABLES, parse_posynomial, posynomial_model
+from dovetail.platform.load import load_platform
 from dovetail.platform.schema import TomlTable
 
 TRUTH = np.array([1e-3, 1e-8, 1e-6, 2e-9, 5e-12, 8e-10, 2e-10])

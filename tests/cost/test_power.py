@@ -13,9 +13,9 @@ from dovetail.cost.power import DEFAULT_ACTIVITY, activity_of, dynamic_power_w
 from dovetail.errors import PlatformError
 from dovetail.hardware.work import whole_units
 from dovetail.ir import RELU, Conv, Window
-from dovetail.platform import load_platform, platform_from_dict, platform_names, platform_to_dict
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
+from dovetail.platform.load import load_platform, platform_from_dict, platform_names, platform_to_dict
 from tests.strategies import Net
 
 C10GX = dhm_model("dhm-cyclone10gx")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from dovetail.platform import load_platform
+from dovetail.platform.load import load_platform
 
 MISSING = ("scipy", "onnxruntime", "rich", "platformdirs", "cvxpy")
 BARE = f"""
@@ -17,7 +17,7 @@ for name in {MISSING}:
 MEASURING = f"""{BARE}
 from dovetail import zoo
 from dovetail.ir.onnx.read import read_onnx
-from dovetail.measure import campaign, cuda, energy, layers, records
+from dovetail.measure import campaign, cuda, energy, layers
 print(len(layers.designed_layers()))
 """
 COMMAND = f"""{BARE}

@@ -15,10 +15,10 @@ from dovetail.cost.fitting.layers import layer_features
 from dovetail.errors import UsageError
 from dovetail.hardware.work import whole_units
 from dovetail.measure.board import calibrate, read_measurements
+from dovetail.measure.campaign import Record, Timing, save_record
 from dovetail.measure.layers import COLUMNS, MeasuredLayer, designed_layers, shape_of
-from dovetail.measure.records import Record, Timing, save_record
-from dovetail.platform import load_platform
 from dovetail.platform.calibrated import TERMS
+from dovetail.platform.load import load_platform
 
 TRUTH = {"launch_s": 4e-6, "s_per_mac": 2e-11, "s_per_read": 1e-10, "s_per_write": 2e-10, "s_per_weight": 3e-10}
 

@@ -11,10 +11,9 @@ import pytest
 
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
-from dovetail.measure.campaign import measure
+from dovetail.measure.campaign import Timing, load_record, measure, save_record
 from dovetail.measure.layers import MeasuredLayer, designed_layers, graph_of, operator_macs
 from dovetail.measure.processor import ProcessorDevice
-from dovetail.measure.records import Timing, load_record, save_record
 
 LAYERS = (MeasuredLayer("conv", 8, 14, 16, 3, activation="relu"), MeasuredLayer("gemm", 64, 1, 10),
           MeasuredLayer("add", 8, 7, 8, inputs=2))

@@ -13,10 +13,10 @@ from dovetail.hardware.work import whole_units
 from dovetail.ir import Graph
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.measure.board import Calibration, calibrate
+from dovetail.measure.campaign import Record, load_record
 from dovetail.measure.layers import MeasuredLayer, shape_of
-from dovetail.measure.records import Record, load_record
-from dovetail.platform import load_platform
 from dovetail.platform.device import Device
+from dovetail.platform.load import load_platform
 
 RECORD = Path(__file__).parents[2] / "bench" / "records" / "h200.json"
 

@@ -14,9 +14,10 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.toolchain.synthesize import FAMILIES, synthesize
 from dovetail.ir import RELU, Conv, Graph, MaxPool, Window
 from dovetail.partition.solve import plan
-from dovetail.platform import Kind, describe, load_platform, platform_from_dict, platform_names, platform_to_dict
+from dovetail.platform.describe import describe
+from dovetail.platform.device import Kind
 from dovetail.platform.fitted import dhm_model
-from dovetail.platform.load import RESOURCE_KEYS, example_of
+from dovetail.platform.load import RESOURCE_KEYS, example_of, load_platform, platform_from_dict, platform_names, platform_to_dict
 from tests.strategies import Net, quantized
 
 BOARDS = [*(example_of(name) for name in platform_names()), "fic:1", "fic:3", "fic:24", "fic-ku115:24"]

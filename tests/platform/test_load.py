@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from dovetail.errors import PlatformError
-from dovetail.platform import Kind, Platform, describe, load_platform, platform_from_dict, platform_names, platform_to_dict
+from dovetail.platform.describe import describe
+from dovetail.platform.device import Kind, Platform
 from dovetail.platform.fitted import dhm_model, model_names, posynomial_model
-from dovetail.platform.load import example_of
+from dovetail.platform.load import example_of, load_platform, platform_from_dict, platform_names, platform_to_dict
 
 GOOD: dict[str, Any] = {
     "name": "toy", "description": "one processor, one fabric", "host": "cpu",

@@ -11,7 +11,7 @@ from dovetail.ir import RELU, Add, Constant, Conv, Gemm, GlobalAvgPool, Graph, M
 from dovetail.ir.operators.base import Axis
 from dovetail.partition.plan import Goal, Mode, NodeCost, Piece, Plan, Split, Status, whole_on
 from dovetail.platform.device import Device, Kind, Link, Platform
-from dovetail.report import describe_design
+from dovetail.report.collect import describe_design
 from dovetail.schedule.list_schedule import Buffer, Task, Timeline
 
 SCHEME = Scheme(8, False, (-5,))

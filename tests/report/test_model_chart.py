@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dovetail.platform import load_platform
+from dovetail.platform.load import load_platform
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
 from dovetail.report import units
 from dovetail.report.collect import _device

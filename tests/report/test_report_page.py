@@ -17,7 +17,8 @@ from report_browser import browse, parse
 from dovetail.errors import BuildError, UsageError
 from dovetail.partition.plan import Goal, Plan, Status
 from dovetail.platform.load import load_platform
-from dovetail.report import collect, render, write_report
+from dovetail.report.collect import collect
+from dovetail.report.html import render, write_report
 
 
 def _report(extras: dict[str, object] | None = None, plan: Plan | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import report_sample as sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.report import trace, write_trace
+from dovetail.report.perfetto import trace, write_trace
 from dovetail.report.tracks import resource_order, ticks, tracks
 from dovetail.schedule.list_schedule import Task, Timeline
 

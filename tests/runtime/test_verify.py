@@ -17,8 +17,9 @@ from dovetail.errors import BuildError, UsageError
 from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
-from dovetail.pipeline import run_build, verify_build
+from dovetail.pipeline import verify_build
 from dovetail.runtime.build import SAMPLES, Build, load_build
+from dovetail.runtime.execute import run
 from dovetail.runtime.verification import stimulus
 
 
@@ -41,7 +42,7 @@ def test_more_frames_than_stored_are_topped_up_with_seeded_ones(streamed: Build)
 
 def test_run_returns_what_plain_onnx_runtime_computes_from_the_exported_model(streamed: Build) -> None:
     x = np.random.default_rng(4).random((3, 2, 8, 8), dtype=np.float32)
-    found = run_build(streamed, {"image": x})["fc_out"]
+    found = run(streamed, {"image": x})["fc_out"]
     expected = run_onnx((streamed.folder / "model.onnx").read_bytes(), {"image": x})["fc_out"]
     np.testing.assert_array_equal(found, expected)
 
@@ -171,13 +172,13 @@ def test_a_build_without_its_parts_says_what_is_missing(divided: Build, tmp_path
 
 def test_inputs_of_the_wrong_shape_are_refused(streamed: Build) -> None:
     with pytest.raises(UsageError, match=r"array of shape \[1, 2, 8, 9\] for input image; \[samples, 2, 8, 8\] is needed"):
-        run_build(streamed, {"image": np.zeros((1, 2, 8, 9))})
+        run(streamed, {"image": np.zeros((1, 2, 8, 9))})
     with pytest.raises(UsageError, match="no values for input image; inputs are image"):
-        run_build(streamed, {"other": np.zeros((1, 2, 8, 8))})
+        run(streamed, {"other": np.zeros((1, 2, 8, 8))})
 
 
 def test_outputs_are_dequantized_integers(streamed: Build) -> None:
-    found = run_build(streamed, {"image": np.zeros((1, 2, 8, 8), dtype=np.float32)})["fc_out"]
+    found = run(streamed, {"image": np.zeros((1, 2, 8, 8), dtype=np.float32)})["fc_out"]
     scheme = streamed.graph.tensors["fc_out"].scheme
     stored = run_integer(streamed.graph, {"image": np.zeros((1, 2, 8, 8), dtype=np.uint8)})["fc_out"]
     np.testing.assert_array_equal(found, dequantize(stored.astype(float), scheme))

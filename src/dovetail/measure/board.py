@@ -14,8 +14,8 @@ from dovetail.cost.fitting.layers import LayerFit, fit_layers
 from dovetail.cost.fitting.link import fit_line
 from dovetail.cost.fitting.rows import read_rows
 from dovetail.errors import DovetailError, UsageError
+from dovetail.measure.campaign import Record, Timing, load_record
 from dovetail.measure.layers import ACTIVATIONS, MeasuredLayer, shape_of
-from dovetail.measure.records import Record, Timing, load_record
 from dovetail.platform.device import ASSUMED
 from dovetail.platform.load import this_machine_entries
 from dovetail.words import counted

@@ -16,9 +16,9 @@ import numpy as np
 
 from dovetail.errors import ToolError, UnsupportedError
 from dovetail.ir import Add, AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Select
+from dovetail.measure.campaign import Timing
 from dovetail.measure.energy import EnergyCounter
 from dovetail.measure.layers import MeasuredLayer, graph_of
-from dovetail.measure.records import Timing
 
 COPIES = 24
 """Runs of a layer in one CUDA graph, so that launching the graph does not count."""

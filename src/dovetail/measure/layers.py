@@ -72,7 +72,13 @@ def shape_of(layer: MeasuredLayer) -> Graph:
     return graph_of(layer, weigh=lambda shape: np.zeros(shape, dtype=np.float32))
 
 
-def graph_of(layer: MeasuredLayer, name: str = "layer", weigh: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
+def normal_graph(layer: MeasuredLayer, seed: int) -> Graph:
+    """A graph of the layer alone with weights of a standard normal distribution, and biases of zero."""
+    random = np.random.default_rng(seed)
+    return graph_of(layer, lambda shape: (random.normal(size=shape) if len(shape) > 1 else np.zeros(shape)).astype(np.float32))
+
+
+def graph_of(layer: MeasuredLayer, weigh: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
              op: Op | None = None) -> Graph:
     """A graph of the layer alone, with seeded weights unless `weigh` makes others; `op` replaces its operator."""
     op = op or operator_of(layer)
@@ -81,11 +87,11 @@ def graph_of(layer: MeasuredLayer, name: str = "layer", weigh: Callable[[tuple[i
     shapes = (shape,) * layer.inputs
     random = np.random.default_rng(0)
     weigh = weigh or (lambda size: (random.standard_normal(size) * 0.05).astype(np.float32))
-    constants = [Constant(f"{name}_{role}", weigh(s))
+    constants = [Constant(f"layer_{role}", weigh(s))
                  for role, s in zip(("weight", "bias"), op.param_shapes(shapes), strict=False)]
     tensors = {t: Tensor(t, shape) for t in inputs} | {"y": Tensor("y", op.infer(shapes))}
-    node = Node(name, op, inputs, tuple(c.name for c in constants), "y")
-    return Graph(name, inputs, ("y",), (node,), tensors, {c.name: c for c in constants})
+    node = Node("layer", op, inputs, tuple(c.name for c in constants), "y")
+    return Graph("layer", inputs, ("y",), (node,), tensors, {c.name: c for c in constants})
 
 
 def designed_layers() -> tuple[MeasuredLayer, ...]:

@@ -18,9 +18,9 @@ import numpy as np
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Constant, Conv, Graph, Node, Op, Tensor, Window
 from dovetail.ir.onnx.write import to_onnx
+from dovetail.measure.campaign import Timing
 from dovetail.measure.energy import EnergyCounter
 from dovetail.measure.layers import MeasuredLayer, operator_of
-from dovetail.measure.records import Timing
 from dovetail.numerics.timing import VERSION, kernel_seconds, run_seconds, seeded_inputs, timed_session
 from dovetail.words import counted
 

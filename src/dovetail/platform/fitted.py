@@ -217,12 +217,8 @@ def _term(table: TomlTable) -> Term:
 
 @lru_cache(maxsize=16)
 def dhm_model(name: str) -> DhmModel:
-    """The hardware coefficients of an FPGA family by model name."""
-    return parse_dhm(shipped("models", name))
-
-
-def parse_dhm(table: TomlTable) -> DhmModel:
-    """A checked hardware model from the entries of its file."""
+    """The hardware coefficients of an FPGA family by model name, checked."""
+    table = shipped("models", name)
     table.check_keys(("name", "formula", "description", "source", "logic", "block", "shapes", "parts", "distributed", "error",
                       "clock_error", "coefficients"))
     table.choice("formula", [DHM])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.commands import synth_command
+from dovetail.report.headline import synth_command
 from dovetail.report.markup import Markup, element, not_run, section, table
-from dovetail.report.palette import Report, bar, looks
+from dovetail.report.palette import Report, bar, looks, meter
 from dovetail.words import counted, plural
 
 BASELINES = {
@@ -85,12 +85,7 @@ def _filled(used: float | None, limit: float | None, look: str) -> Markup:
     if not limit:
         return element("span", units.count(used if float(used).is_integer() else round(used)))
     over = element("strong", " over budget", class_="flag bad") if used > limit else None
-    return element(
-        "div",
-        bar(used / limit, look),
-        element("span", f"{units.count(round(used))} ({units.percent(used / limit)})", over),
-        class_="meter",
-    )
+    return meter(used / limit, look, f"{units.count(round(used))} ({units.percent(used / limit)})", over)
 
 
 def baselines(report: Report) -> Markup:

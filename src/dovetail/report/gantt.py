@@ -7,7 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.markup import Markup, centred, element, section
+from dovetail.report.markup import Markup, centred, element, scroller, section
 from dovetail.report.palette import Report, looks
 from dovetail.report.tracks import resource_order, tracks
 
@@ -104,9 +104,7 @@ def _chart(report: Report, tasks: Sequence[Mapping[str, Any]]) -> Markup:
     return element(
         "div",
         element("ul", names, class_="bands", style=f"padding-top:{AXIS}px", aria_label="Devices and links"),
-        element(
-            "div", element("div", svg, id="gantt"), class_="scroll", tabindex="0", role="region", aria_label="Timeline drawing"
-        ),
+        scroller("Timeline drawing", element("div", svg, id="gantt")),
         class_="gantt-frame",
     )
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.commands import POWER, synth_command
+from dovetail.report.headline import POWER, synth_command
 from dovetail.report.markup import Markup, element, not_run, section, table
-from dovetail.report.palette import Report, bar, looks
+from dovetail.report.palette import Report, looks, meter
 from dovetail.words import counted
 
 
@@ -66,16 +66,8 @@ def _fifos(design: Mapping[str, Any], look: str) -> Markup:
     rows = []
     for fifo in design["fifos"]:
         mark, depth = fifo["high_water"], fifo["depth"]
-        filled = (
-            element(
-                "div",
-                bar(mark / depth if depth else 0, look),
-                element("span", f"{units.count(mark)} of {units.count(depth)}"),
-                class_="meter",
-            )
-            if mark is not None
+        filled = meter(mark / depth if depth else 0, look, f"{units.count(mark)} of {units.count(depth)}") if mark is not None \
             else element("span", "not simulated", class_="muted")
-        )
         rows.append((fifo["name"], units.count(fifo["width_bits"]), units.count(depth), filled))
     return table(
         f"FIFOs of {design['top']}",

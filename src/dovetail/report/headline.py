@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.commands import VERIFY, synth_command
 from dovetail.report.markup import Markup, element, join
 from dovetail.report.palette import Report
 from dovetail.words import counted, plural
@@ -17,6 +17,10 @@ BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energ
 LEAST_GAP = 1e-6
 """A gap below is the solver's arithmetic, and none."""
 RUNS_IN = {"onnxruntime": "ONNX Runtime", "verilator": "Verilator (cycle-accurate RTL)", "emulated": "bit-exact emulation"}
+VERIFY = "dovetail verify build"
+"""What a reader can paste to get what a report lacks."""
+POWER = "dovetail power build"
+"""The same for counted toggles."""
 
 
 def headline(report: Report) -> Markup:
@@ -182,3 +186,9 @@ def _area(report: Report) -> Markup | None:
     return _card(
         f"Tightest resource, {device}", f"{units.percent(fraction)}", f"of {name}; {done}", "bad" if fraction > 1 else None
     )
+
+
+def synth_command(report: Report) -> str:
+    """What a reader can paste to get synthesized counts: for the family of the first FPGA on the board."""
+    family = next((d["family"] for d in report["platform"]["devices"] if d["kind"] == "fpga" and d["family"]), None)
+    return "dovetail synth build" + (f" --family {shlex.quote(family)}" if family else "")

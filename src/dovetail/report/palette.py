@@ -97,3 +97,8 @@ def bar(fraction: float, look: str) -> Markup:
     filled = f"{100 * min(1.0, max(0.0, fraction)):.3f}%"
     return ornament("bar", "100%", "14", element("rect", width="100%", height="100%", rx="3", class_="groove"),
                     element("rect", width=filled, height="100%", rx="3", class_=f"fill-{look}"))
+
+
+def meter(fraction: float, look: str, *words: object) -> Markup:
+    """A bar with its number."""
+    return element("div", bar(fraction, look), element("span", *words), class_="meter")

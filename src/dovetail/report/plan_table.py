@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from dovetail.report import units
@@ -97,9 +98,6 @@ def _row(index: int, node: Mapping[str, Any], shown: Mapping[str, str], sources:
     interval = node.get("interval_s") or [None, None]
     occupied = sum(used for r in (node.get("resources") or {}).values() for used in r.values())
     number = sources.index(node["source"]) + 1 if node.get("source") else None
-    size = 1
-    for dim in node["shape"]:
-        size *= dim
     span = units.ABSENT if None in interval else f"{units.millis(interval[0])} – {units.millis(interval[1])}"
     flag = (
         element("span", "extrapolated", class_="flag", title="outside the range the cost model was fitted on")
@@ -115,7 +113,7 @@ def _row(index: int, node: Mapping[str, Any], shown: Mapping[str, str], sources:
             element("span", f" {node['attributes']}", class_="muted") if node["attributes"] else None,
             class_="op",
         ),
-        _number(units.shape(node["shape"]), size),
+        _number(units.shape(node["shape"]), prod(node["shape"])),
         element("td", _devices(node, shown)),
         _number(units.millis(node.get("latency_s")), node.get("latency_s")),
         _number(units.millis(node.get("energy_j")), node.get("energy_j")),

@@ -7,8 +7,7 @@ from typing import Any
 
 from dovetail.platform.device import ASSUMED
 from dovetail.report import units
-from dovetail.report.commands import VERIFY
-from dovetail.report.headline import RUNS_IN
+from dovetail.report.headline import RUNS_IN, VERIFY
 from dovetail.report.markup import Markup, element, join, not_run, section, table
 from dovetail.report.model_chart import model_charts
 from dovetail.report.palette import Report

@@ -35,7 +35,7 @@ from dovetail.platform.accelerator import AcceleratorDesign, Architecture, to_en
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
-from dovetail.reproduce.compact_2024_fibha_tables import document, recorded_blocks
+from dovetail.reproduce.compact_2024_fibha_tables import document, recorded
 from dovetail.zoo import build
 
 BOARDS = ("zc706", "kcu105", "zcu102")
@@ -155,4 +155,4 @@ def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str]
         entry = figures(graph, platform, kind, blocks) if isinstance(kind, Architecture) else heuristic(graph, device, blocks)
         found.setdefault(board, {}).setdefault(network, {})[str(kind)] = entry
     progress("accelerators", len(rounds), len(rounds))
-    return document(found, gpus, recorded_blocks())
+    return document(found, gpus, recorded()["firb"])

@@ -75,13 +75,6 @@ def _check_utilisation(kinds: Mapping[str, Any]) -> None:
             raise ValueError
 
 
-def recorded_blocks() -> dict[str, Any]:
-    """Inverted residuals of the record that comes along, by name."""
-    source = resources.files("dovetail.reproduce") / "records" / "fibha.json"
-    found: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))["firb"]
-    return found
-
-
 def document(boards: Mapping[str, Any], gpus: Mapping[str, Any], firb: Mapping[str, Any]) -> dict[str, Any]:
     """All that is known of accelerators, by board, network and kind, and of inverted residuals, with the papers' claims."""
     found = ours(boards)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.hardware.shares import Floats
-from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
+from dovetail.measure.layers import MeasuredLayer, normal_graph
 from dovetail.partition.geometric import paper
 from dovetail.partition.geometric.rounding import whole_units
 from dovetail.partition.options import PROOF
@@ -114,25 +114,16 @@ def _example_on_rows() -> dict[str, Any]:
 
 def _example_on_fits(board: Platform) -> dict[str, Any]:
     """The layer of Figure 3 on our own models, its filters divided: the paper's method, exact when times add, exact at once."""
-    graph = _one_layer()
+    graph = normal_graph(MeasuredLayer("conv", EXAMPLE.channels, EXAMPLE.side, EXAMPLE.filters), seed=0)
     found = {}
     for name, solver, mode in (("gp_paper", "gp-paper", Mode.SEQUENTIAL), ("exact", "exact", Mode.SEQUENTIAL),
                                ("exact_at_once", "exact", Mode.CONCURRENT)):
         made = plan(graph, board, replace(PROOF, mode=mode, solver=solver))
-        split = made.assignment["example"]
+        split = made.assignment[graph.nodes[0].name]
         units = {p.device: p.stop - p.start for p in split.pieces} if split.axis is not None else {
             split.devices[0]: EXAMPLE.filters}
         found[name] = {"axis": None if split.axis is None else str(split.axis), "units": units, "us": made.latency_s * 1e6}
     return found
-
-
-def _one_layer() -> Graph:
-    shape, weights = (1, EXAMPLE.channels, EXAMPLE.side, EXAMPLE.side), (EXAMPLE.filters, EXAMPLE.channels, 1, 1)
-    values = np.random.default_rng(0).normal(0, 1, weights).astype(np.float32)
-    constants = {"w": Constant("w", values), "b": Constant("b", np.zeros(EXAMPLE.filters, dtype=np.float32))}
-    tensors = {"x": Tensor("x", shape), "y": Tensor("y", (1, EXAMPLE.filters, EXAMPLE.side, EXAMPLE.side))}
-    node = Node("example", Conv(EXAMPLE.filters, Window((1, 1))), ("x",), ("w", "b"), "y")
-    return Graph("figure 3", ("x",), ("y",), (node,), tensors, constants)
 
 
 def _network(name: str, reading: FpgaTime, limited: bool, board: Platform) -> dict[str, Any]:

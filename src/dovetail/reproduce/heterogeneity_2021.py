@@ -57,76 +57,62 @@ class Printed:
     text: str
 
 
+Write = Callable[[Net, str], str]
+"""Writes a block behind an input; returns its output."""
+
+
 @dataclass(frozen=True, slots=True)
 class PaperBlock:
-    """One building block, the part of its nodes (by ending) the authors give to the FPGA, and how it runs."""
+    """One building block, channels of its input, the nodes (by ending) the authors give to the FPGA, and how it runs."""
 
     name: str
-    graph: Callable[[int], Graph]
+    channels: int
+    write: Write
     on_fpga: tuple[str, ...]
     parallel: bool
     partition: str
     printed: Printed
     why: str
 
-
-Write = Callable[[Net, str], str]
-"""Writes a block behind an input; returns its output."""
-
-
-def block(name: str, channels: int, side: int, write: Write) -> Graph:
-    """A block on a square input of `channels` channels, weights seeded by name."""
-    net = Net(OnnxBuilder(name), side)
-    x = net.builder.input("input", (1, channels, side, side))
-    net.moments[x] = Moments(0.0, 1.0)
-    content = net.builder.serialize([write(net, x)], 0)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.onnx"
-        path.write_bytes(content)
-        return tabulate(read_onnx(path).graph)
-
-
-def fire_block(side: int) -> Graph:
-    """SqueezeNet 1.1's fire2: 64 channels, 16 squeezed, 64 and 64 expanded."""
-    return block("fire", 64, side, lambda net, x: fire(net, x, "fire", 16, 64))
-
-
-def bottleneck(side: int) -> Graph:
-    """MobileNetV2 0.5x: 16 channels, expanded sixfold, with its shortcut."""
-    return block("bottleneck", 16, side, lambda net, x: inverted_residual(net, x, "bottleneck", 16, 3, 1, 6))
-
-
-def shuffle_reduction(side: int) -> Graph:
-    """ShuffleNetV2 0.5x: the first unit of stage 2, 24 to 48 channels at half the size."""
-    return block("shuffle-reduction", 24, side, lambda net, x: v2_unit(net, x, "unit", 48, True))
-
-
-def shuffle_basic(side: int) -> Graph:
-    """ShuffleNetV2 0.5x: the other units of stage 2, 48 channels of which 24 are worked on."""
-    return block("shuffle-basic", 48, side, lambda net, x: v2_unit(net, x, "unit", 48, False))
+    def graph(self, side: int) -> Graph:
+        """The block on a square input, weights seeded by their names."""
+        net = Net(OnnxBuilder(self.name), side)
+        x = net.builder.input("input", (1, self.channels, side, side))
+        net.moments[x] = Moments(0.0, 1.0)
+        content = net.builder.serialize([self.write(net, x)], 0)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "block.onnx"
+            path.write_bytes(content)
+            return tabulate(read_onnx(path).graph)
 
 
 _SHUFFLE = Printed(1.39, 1.35, "abstract: 25 % less energy, 21 % less latency; text: 25 % faster, 21 % less energy")
 BLOCKS = (
-    PaperBlock("Fire", fire_block, ("_expand3x3",), True, "expand 3x3 on the FPGA beside expand 1x1 on the GPU",
+    PaperBlock("Fire", 64, lambda net, x: fire(net, x, "fire", 16, 64), ("_expand3x3",), True,
+          "expand 3x3 on the FPGA beside expand 1x1 on the GPU",
           Printed(1.34, 1.01, "abstract: 21 % to 28 % less energy, same latency; text: up to 28 % less energy, which is 1.39x"),
           "In our GPU model the 3x3 expansion is the longest part of the block, so the block gets shorter without it, where the "
           "paper finds the 1x1 expansion alone to take as long; at the authors' 11 ALM per weight its 9,216 weights do not fit."),
-    PaperBlock("Bottleneck 0.5x", bottleneck, (".expand.conv", ".project.conv"), False,
+    PaperBlock("Bottleneck 0.5x", 16, lambda net, x: inverted_residual(net, x, "bottleneck", 16, 3, 1, 6),
+          (".expand.conv", ".project.conv"), False,
           "both 1x1 convolutions on the FPGA, depthwise on the GPU, one after the other",
           Printed(1.55, 1.26, "abstract: 12 % to 30 % less energy, 4 % to 26 % less latency, up to 1.43x and 1.35x; text: 23 % "
                   "and 30 %"),
           "96 channels cross the link twice per block, at the 1.6 GB/s that was measured and not the 2.5 GB/s the paper reckons "
           "with, which is above the line rate of PCIe gen2 x4, so time falls less than energy does."),
-    PaperBlock("Shuffle reduction 0.5x", shuffle_reduction, (".branch1.depthwise.conv", ".branch1.pointwise.conv"), True,
+    PaperBlock("Shuffle reduction 0.5x", 24, lambda net, x: v2_unit(net, x, "unit", 48, True),
+          (".branch1.depthwise.conv", ".branch1.pointwise.conv"), True,
           "the short branch on the FPGA beside the other on the GPU", _SHUFFLE,
           "The GPU keeps the longer branch and the FPGA's idle power is charged for all of its time, so energy falls less than "
           "time does; the paper prints one figure for both kinds of unit."),
-    PaperBlock("Shuffle basic 0.5x", shuffle_basic, (".pointwise1.conv", ".pointwise2.conv"), False,
+    PaperBlock("Shuffle basic 0.5x", 48, lambda net, x: v2_unit(net, x, "unit", 48, False),
+          (".pointwise1.conv", ".pointwise2.conv"), False,
           "both 1x1 convolutions on the FPGA, depthwise on the GPU, one after the other", _SHUFFLE,
           "Two round trips over the link take back most of the time that two convolutions leave the GPU, but not the energy; "
           "the paper prints one figure for both kinds of unit."),
 )
+"""Fire2 of SqueezeNet 1.1, a block of MobileNetV2 0.5x with its shortcut, the first and the other units of stage 2 of
+ShuffleNetV2 0.5x."""
 
 
 @dataclass(frozen=True, slots=True)

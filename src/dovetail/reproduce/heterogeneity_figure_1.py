@@ -14,7 +14,8 @@ import numpy as np
 
 from dovetail.cost.costs import costs_of
 from dovetail.cost.estimate import ShareCosts
-from dovetail.ir import RELU, Constant, Conv, Graph, Node, Tensor, Window
+from dovetail.ir import Graph
+from dovetail.measure.layers import MeasuredLayer, normal_graph
 from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
@@ -38,18 +39,6 @@ WHY = (
 )
 
 
-def layer(filters: int, kernel: int) -> Graph:
-    """One convolution with ReLU, padded to keep its size, weights seeded by its shape."""
-    rng = np.random.default_rng(1000 * kernel + filters)
-    shape, pad = (1, CHANNELS, SIDE, SIDE), kernel // 2
-    op = Conv(filters, Window((kernel, kernel), pads=(pad,) * 4), 1, RELU)
-    constants = {"weights": rng.normal(0, 1, (filters, CHANNELS, kernel, kernel)), "bias": np.zeros(filters)}
-    return Graph(f"conv{kernel}x{kernel}x{filters}", ("image",), ("features",),
-                 (Node("conv", op, ("image",), ("weights", "bias"), "features"),),
-                 {"image": Tensor("image", shape), "features": Tensor("features", op.infer((shape,)))},
-                 {name: Constant(name, value.astype(np.float32)) for name, value in constants.items()})
-
-
 def reproduce(progress: Progress = lambda *_: None) -> dict[str, Any]:
     """Every layer on both devices, the area of both hardwares, and the largest layers that fit."""
     board = load_platform(BOARD)
@@ -65,7 +54,8 @@ def reproduce(progress: Progress = lambda *_: None) -> dict[str, Any]:
 
 
 def _row(filters: int, kernel: int, gpu: Device, fpga: Device, authors: Device, times: gains.Times) -> dict[str, Any]:
-    graph = layer(filters, kernel)
+    layer = MeasuredLayer("conv", CHANNELS, SIDE, filters, kernel, activation="relu")
+    graph = normal_graph(layer, seed=1000 * kernel + filters)
     mine = _whole(graph, fpga)
     ours, alone = _area(mine, fpga, tuple(fpga.resources)), _whole(graph, gpu)
     sides = {"gpu": {**_figures(alone, gpu), "fits": True, "times": times.value},

@@ -32,15 +32,7 @@ from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
 from dovetail.platform.topology import with_switch
 from dovetail.progress import Progress
-from dovetail.reproduce.lq_2020_layers import (
-    LAYER_PACES,
-    bits_of_conv2,
-    bits_table,
-    layer_table,
-    layers_on_one_board,
-    load_training,
-    training_table,
-)
+from dovetail.reproduce import lq_2020_layers as layers
 from dovetail.schedule.program import lower
 from dovetail.terminal import table
 
@@ -215,7 +207,7 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
 
     `training` is a record of `bench/lq_training.py` in the place of the committed one.
     """
-    trained = load_training(training)
+    trained = layers.load_training(training)
     progress("draw LQ AlexNet", 0, 1)
     graph = lq_alexnet()
     found: dict[str, Any] = {}
@@ -233,8 +225,8 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
     device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
     return {"paper": "lq-2020", "table_5_2": TABLE_5_2, "claims": CLAIMS, "slips": list(SLIPS),
             "weights_mbit": weight_bits_of(graph) / 1e6, "conv2_folds": folds_of_conv2(graph, device),
-            "figure_4_8": figure_4_8(),
-            "one_board": layers_on_one_board(graph, device, LAYER_PACES), "conv2_bits": bits_of_conv2(graph, device, trained),
+            "figure_4_8": figure_4_8(), "one_board": layers.layers_on_one_board(graph, device, layers.LAYER_PACES),
+            "conv2_bits": layers.bits_of_conv2(graph, device, trained),
             "training": trained, "boards": found, "measured": record}
 
 
@@ -282,10 +274,10 @@ def text(document: Mapping[str, Any]) -> str:
             f"{form} {row['latency_cycles']:,} cycles" for form, row in document["figure_4_8"]["forms"].items()) + ".", "",
         "Every layer by itself on one XCKU095, at the least pace at which it is as the paper claims of convolutions, by the "
         "model:",
-        layer_table(document["one_board"]), "",
+        layers.layer_table(document["one_board"]), "",
         "Accuracy against resources: layer 2 over bit widths in at most 90,000 clocks, by the model:",
-        bits_table(document["conv2_bits"]), "",
-        "Trained networks (bench/lq_training.py):", training_table(document["training"]), "",
+        layers.bits_table(document["conv2_bits"]), "",
+        "Trained networks (bench/lq_training.py):", layers.training_table(document["training"]), "",
         f"The network ({document['weights_mbit']:.1f} Mbit of weights) on N boards, by the model; a host that feeds them, and "
         "beside it the paper's, whose port has 4 bits:",
         table(("boards", "used", "frames/s", "through 4-bit port", "BRAM of the fullest", "LUT", "DSP", "divided"), rows), "",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.errors import BuildError, UsageError
+from dovetail.errors import BuildError
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.packing import as_pixels, first_wrong, to_packets
 from dovetail.fpga.part import FpgaPart, loaded_sets
@@ -17,7 +17,7 @@ from dovetail.ir import Array
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import synthetic_integers
 from dovetail.runtime.driver import Accelerator, Counters, open_simulated
-from dovetail.words import counted
+from dovetail.runtime.verification import check_frames
 
 Frames = Mapping[str, Array]
 
@@ -48,8 +48,7 @@ class Trial:
 def try_board(part: FpgaPart, shell: Shell, frames: int = FRAMES, stall_seed: int | None = None, trace: Path | None = None,
               progress: Callable[[int, int], None] | None = None) -> Trial:
     """Open the simulated board of a part and compare what it computes with the reference."""
-    if frames < 1:
-        raise UsageError(f"selftest: {counted(frames, 'frame')}; at least 1 is needed")
+    check_frames(frames, "selftest")
     if part.emulated:
         raise BuildError(f"{shell.top}: {part.note}; give the FPGA less to do, or run the self-test on the board itself")
     tell = progress or (lambda done, total: None)

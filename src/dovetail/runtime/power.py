@@ -16,7 +16,7 @@ import numpy as np
 
 from dovetail.cost import costs_of
 from dovetail.cost.power import activity_of, frame_energy_j
-from dovetail.errors import BuildError, UsageError
+from dovetail.errors import BuildError
 from dovetail.files import replace_text
 from dovetail.fpga.activity import Toggles, count_toggles
 from dovetail.fpga.mapping import identifiers
@@ -28,7 +28,7 @@ from dovetail.platform.fitted import dhm_model
 from dovetail.progress import Progress
 from dovetail.runtime.build import SCHEMA, Build
 from dovetail.runtime.execute import gather
-from dovetail.runtime.verification import expect_partials
+from dovetail.runtime.verification import check_frames, expect_partials
 from dovetail.schedule.program import Segment
 from dovetail.words import counted
 
@@ -37,7 +37,6 @@ POWER = "power.json"
 """Where a build remembers what was counted."""
 BETWEEN = "between engines"
 """FIFOs and forks that belong to no node."""
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,7 @@ class SegmentPower:
 
 def measure_power(build: Build, frames: int = FRAMES, progress: Progress | None = None) -> list[SegmentPower]:
     """Count toggles of every FPGA part on the build's stored samples, and price them."""
-    if frames < 1:
-        raise UsageError(f"power: {counted(frames, 'frame')}; at least 1 is needed")
+    check_frames(frames, "power")
     segments = [s for s in build.program.segments if build.platform.device(s.device).kind is Kind.FPGA]
     if not segments:
         raise BuildError(f"{build.folder}: the plan gives the FPGA nothing to do, so nothing toggles; "

@@ -104,10 +104,10 @@ def stimulus(build: Build, count: int = DEFAULT_FRAMES) -> dict[str, Array]:
     return {name: np.concatenate([x, extra[name]]) for name, x in samples.items()}
 
 
-def check_frames(frames: int) -> None:
-    """Raise UsageError where there is nothing to verify with."""
+def check_frames(frames: int, command: str = "verify") -> None:
+    """Raise UsageError where a command has nothing to run on."""
     if frames < 1:
-        raise UsageError(f"verify: {counted(frames, 'frame')}; at least 1 is needed")
+        raise UsageError(f"{command}: {counted(frames, 'frame')}; at least 1 is needed")
 
 
 def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None = None) -> Verification:

@@ -22,6 +22,7 @@ from dovetail.numerics.calibration import clipped_notes, load_samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.runtime.build import Build, load_build, read_json
+from dovetail.runtime.execute import run
 from dovetail.runtime.power import measure_power, power_json
 from dovetail.runtime.verification import DEFAULT_FRAMES
 from dovetail.runtime.weights import with_weights
@@ -107,7 +108,7 @@ def run_command(options: argparse.Namespace) -> int:
     warn(notes)
     with warnings.catch_warnings(), progress_bar() as progress:
         warnings.simplefilter("ignore", RangeWarning)  # said above, in the name of the file
-        results = pipeline.run_build(build, frames.values, progress)
+        results = run(build, frames.values, progress)
     buffer = BytesIO()
     if single:
         np.save(buffer, next(iter(results.values())))

@@ -15,10 +15,9 @@ from dovetail.measure.area_campaign import AreaResults, default_store, family_of
 from dovetail.measure.area_layers import designed_area_layers
 from dovetail.measure.area_model import fit_model, fitted_text, judge, judgement_json, judgement_table
 from dovetail.measure.board import Calibration, calibrate, read_measurements
-from dovetail.measure.campaign import Measured, measure
+from dovetail.measure.campaign import Measured, Record, measure
 from dovetail.measure.energy import cpu_counter, gpu_counter
 from dovetail.measure.layers import designed_layers
-from dovetail.measure.records import Record
 from dovetail.words import plural
 
 

@@ -9,15 +9,9 @@ from dovetail.cli.output import emit, progress_bar
 from dovetail.files import check_folder, replace_folder
 from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import (
-    compact_2024_fcm,
-    compact_2024_fibha,
-    compact_2024_fibha_tables,
-    gp_2023,
-    heterogeneity_2021,
-    heterogeneity_figure_1,
-    lq_2020,
-)
+from dovetail.reproduce import compact_2024_fcm, compact_2024_fibha, gp_2023, heterogeneity_2021, heterogeneity_figure_1, lq_2020
+from dovetail.reproduce.compact_2024_fibha_tables import recorded as recorded_accelerators
+from dovetail.reproduce.compact_2024_fibha_tables import text as accelerators_text
 from dovetail.reproduce.gp_figures import figures
 
 TABLES = "tables.txt"
@@ -29,12 +23,12 @@ def _check_used(options: argparse.Namespace) -> None:
     paper = " ".join((options.paper, *([options.part] if options.part else ()),
                       *([f"--figure {options.figure}"] if options.figure else ())))
     compact, blocks = options.paper == "compact-2024", options.paper == "heterogeneity-2021"
-    used = {"--figure": blocks, "--models": blocks and options.figure != 1, "--part": compact,
-            "--network": compact and options.part == "fibha", "--boards": options.paper == "lq-2020",
-            "--record": options.paper == "lq-2020" or (compact and not (options.part == "fibha" and options.network))}
-    given = {"--figure": options.figure, "--models": options.models, "--part": options.part, "--network": options.network,
-             "--boards": options.boards, "--record": options.record}
-    refuse_unused(f"reproduce {paper}", {name: value for name, value in given.items() if not used[name]},
+    read = {"--figure": (options.figure, blocks), "--models": (options.models, blocks and options.figure != 1),
+            "--part": (options.part, compact), "--network": (options.network, compact and options.part == "fibha"),
+            "--boards": (options.boards, options.paper == "lq-2020"),
+            "--record": (options.record, options.paper == "lq-2020"
+                         or (compact and not (options.part == "fibha" and options.network)))}
+    refuse_unused(f"reproduce {paper}", {name: value for name, (value, used) in read.items() if not used},
                   "`dovetail reproduce --help` says what each belongs to")
 
 
@@ -53,8 +47,8 @@ def reproduce_command(options: argparse.Namespace) -> int:
             text = lq_2020.text
         elif options.paper == "compact-2024" and options.part == "fibha":
             found = (compact_2024_fibha.reproduce(options.network, progress) if options.network
-                     else compact_2024_fibha_tables.recorded(options.record))
-            text = compact_2024_fibha_tables.text
+                     else recorded_accelerators(options.record))
+            text = accelerators_text
         elif options.paper == "compact-2024":
             found, text = compact_2024_fcm.reproduce(options.record), compact_2024_fcm.text
         elif options.figure == 1:
