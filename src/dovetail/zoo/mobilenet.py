@@ -64,15 +64,7 @@ def mobilenet_v2(net: Net, classes: int) -> str:
     return net.gemm(net.flatten(net.global_pool(x, "avgpool"), "flatten"), "classifier", classes)
 
 
-def mobilenet_v3_large(net: Net, classes: int) -> str:
-    return _mobilenet_v3(net, classes, V3_LARGE, 1280)
-
-
-def mobilenet_v3_small(net: Net, classes: int) -> str:
-    return _mobilenet_v3(net, classes, V3_SMALL, 1024)
-
-
-def _mobilenet_v3(net: Net, classes: int, blocks: tuple[tuple[int, int, int, bool, bool, int], ...], features: int) -> str:
+def mobilenet_v3(net: Net, classes: int, blocks: tuple[tuple[int, int, int, bool, bool, int], ...], features: int) -> str:
     """Hard swish in the deeper half, squeeze-excite in some blocks, pooling before the last expansion."""
     swish = Activation.HARD_SWISH
     x = net.unit(net.image(), "features.0", net.channels(16), 3, stride=2, act=swish, epsilon=V3_EPSILON)

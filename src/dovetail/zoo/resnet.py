@@ -39,7 +39,8 @@ def _bottleneck(net: Net, x: str, name: str, channels: int, stride: int) -> str:
     return _joined(net, body, _shortcut(net, x, name, channels * EXPANSION, stride), name)
 
 
-def _resnet(net: Net, classes: int, repeats: tuple[int, ...], bottleneck: bool) -> str:
+def resnet(net: Net, classes: int, repeats: tuple[int, ...], bottleneck: bool) -> str:
+    """So many blocks in each stage, with or without bottlenecks."""
     x = net.conv(net.image(), "conv1", net.channels(64), 7, stride=2, pad=3, bias=not net.batch_norm, gain=2.0)
     x = net.max_pool(net.activate(net.norm(x, "bn1"), "relu"), "maxpool", pad=1)
     block = _bottleneck if bottleneck else _basic
@@ -47,11 +48,3 @@ def _resnet(net: Net, classes: int, repeats: tuple[int, ...], bottleneck: bool) 
         for i in range(count):
             x = block(net, x, f"layer{stage}.{i}", net.channels(32 << stage), 2 if stage > 1 and i == 0 else 1)
     return net.gemm(net.flatten(net.global_pool(x, "avgpool"), "flatten"), "fc", classes)
-
-
-def resnet18(net: Net, classes: int) -> str:
-    return _resnet(net, classes, (2, 2, 2, 2), bottleneck=False)
-
-
-def resnet50(net: Net, classes: int) -> str:
-    return _resnet(net, classes, (3, 4, 6, 3), bottleneck=True)

@@ -20,7 +20,8 @@ FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 25
 """Squeeze and expand channels of fire2 to fire9."""
 
 
-def _squeezenet(net: Net, classes: int, channels: int, kernel: int, pool_after: tuple[int, ...]) -> str:
+def squeezenet(net: Net, classes: int, channels: int, kernel: int, pool_after: tuple[int, ...]) -> str:
+    """The first convolution has so many channels and this kernel; a pool follows it and some of the fires."""
     x = net.conv(net.image(), "conv1", net.channels(channels), kernel, stride=2, gain=2.0)
     x = net.max_pool(net.activate(x, "conv1_relu"), "pool1", ceil_mode=True)
     for i, (squeeze, expand) in enumerate(FIRES, 2):
@@ -29,11 +30,3 @@ def _squeezenet(net: Net, classes: int, channels: int, kernel: int, pool_after: 
             x = net.max_pool(x, f"pool{i}", ceil_mode=True)
     x = net.activate(net.conv(x, "conv10", classes, gain=2.0), "conv10_relu")
     return net.flatten(net.global_pool(x, "avgpool"), "flatten")
-
-
-def squeezenet_1_0(net: Net, classes: int) -> str:
-    return _squeezenet(net, classes, 96, 7, pool_after=(4, 8))
-
-
-def squeezenet_1_1(net: Net, classes: int) -> str:
-    return _squeezenet(net, classes, 64, 3, pool_after=(3, 5))

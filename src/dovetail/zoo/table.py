@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -73,13 +74,14 @@ _ENTRIES = (
              Published(62_396_104, "summed from the layer list of microsoft/LQ-Nets, alexnet_model.py (no count is published)"),
              Published(1_135_256_096, "summed from the same layer list at 227x227 (no count is published)")),
     ZooEntry("vgg16", "VGG16", alexnet.vgg16, 224, 32, 138_357_544, 15_470_264_320, _torchvision(138_357_544), _giga(15.47)),
-    ZooEntry("resnet18", "ResNet18", resnet.resnet18, 224, 32, 11_689_512, 1_814_073_344, _torchvision(11_689_512), _giga(1.814)),
-    ZooEntry("resnet50", "ResNet50 (stride in the 3x3)", resnet.resnet50, 224, 32, 25_557_032, 4_089_184_256,
-             _torchvision(25_557_032), _giga(4.089)),
-    ZooEntry("squeezenet1.0", "SqueezeNet 1.0", squeezenet.squeezenet_1_0, 224, 32, 1_248_424, 818_924_576,
-             _torchvision(1_248_424), _giga(0.819)),
-    ZooEntry("squeezenet1.1", "SqueezeNet 1.1", squeezenet.squeezenet_1_1, 224, 32, 1_235_496, 349_151_936,
-             _torchvision(1_235_496), _giga(0.349)),
+    ZooEntry("resnet18", "ResNet18", partial(resnet.resnet, repeats=(2, 2, 2, 2), bottleneck=False), 224, 32, 11_689_512,
+             1_814_073_344, _torchvision(11_689_512), _giga(1.814)),
+    ZooEntry("resnet50", "ResNet50 (stride in the 3x3)", partial(resnet.resnet, repeats=(3, 4, 6, 3), bottleneck=True), 224, 32,
+             25_557_032, 4_089_184_256, _torchvision(25_557_032), _giga(4.089)),
+    ZooEntry("squeezenet1.0", "SqueezeNet 1.0", partial(squeezenet.squeezenet, channels=96, kernel=7, pool_after=(4, 8)), 224, 32,
+             1_248_424, 818_924_576, _torchvision(1_248_424), _giga(0.819)),
+    ZooEntry("squeezenet1.1", "SqueezeNet 1.1", partial(squeezenet.squeezenet, channels=64, kernel=3, pool_after=(3, 5)), 224, 32,
+             1_235_496, 349_151_936, _torchvision(1_235_496), _giga(0.349)),
     ZooEntry("mobilenet-v1", "MobileNetV1", mobilenet.mobilenet_v1, 224, 32, 4_231_976, 568_740_352,
              Published(4_231_976, PYTORCHCV), Published(569e6, "Howard et al. 2017, Table 4 (1.0 MobileNet-224)", 0.001)),
     ZooEntry("mobilenet-v2", "MobileNetV2", mobilenet.mobilenet_v2, 224, 32, 3_504_872, 300_774_272,
@@ -87,9 +89,11 @@ _ENTRIES = (
     ZooEntry("mobilenet-v2-0.5", "MobileNetV2, half width", mobilenet.mobilenet_v2, 224, 32, 1_968_680, 97_131_840,
              Published(1.95e6, "Keras documentation, table of MobileNetV2 checkpoints (printed in millions)", 0.01),
              Published(97e6, "Keras documentation, the same table, width 0.5 at 224", 0.005), width=0.5),
-    ZooEntry("mobilenet-v3-small", "MobileNetV3-Small", mobilenet.mobilenet_v3_small, 224, 32, 2_542_856, 56_510_400,
+    ZooEntry("mobilenet-v3-small", "MobileNetV3-Small",
+             partial(mobilenet.mobilenet_v3, blocks=mobilenet.V3_SMALL, features=1024), 224, 32, 2_542_856, 56_510_400,
              _torchvision(2_542_856), _giga(0.057)),
-    ZooEntry("mobilenet-v3-large", "MobileNetV3-Large", mobilenet.mobilenet_v3_large, 224, 32, 5_483_032, 216_589_760,
+    ZooEntry("mobilenet-v3-large", "MobileNetV3-Large",
+             partial(mobilenet.mobilenet_v3, blocks=mobilenet.V3_LARGE, features=1280), 224, 32, 5_483_032, 216_589_760,
              _torchvision(5_483_032), _giga(0.217)),
     ZooEntry("shufflenet-v1", "ShuffleNetV1, 3 groups", shufflenet.shufflenet_v1, 224, 32, 1_865_728, 137_460_672,
              Published(1_865_728, "pytorchcv, shufflenet_g3_w1"), Published(137e6, "Zhang et al. 2018, Table 1 (g = 3)", 0.005)),
