@@ -14,7 +14,7 @@ from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
-from dovetail.report.bits import shown_kinds
+from dovetail.report.fronts import shown_kinds
 from dovetail.report.units import joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
 from dovetail.runtime.verification import clocks_sentence

@@ -11,7 +11,7 @@ from dovetail.partition.evaluate import evaluate
 from dovetail.partition.pareto import front
 from dovetail.partition.plan_json import front_to_json, split_to_json
 from dovetail.partition.problem import Problem
-from dovetail.report.front import front_svg
+from dovetail.report.fronts import front_svg
 from dovetail.terminal import front_table
 from tests.partition.enumeration import Enumeration
 from tests.partition.worlds import Synthetic, chain, platform, residual

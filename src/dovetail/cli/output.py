@@ -1,8 +1,13 @@
-"""What every command prints the same way: results, notes and progress."""
+"""What every command prints the same way: results, notes and progress, on streams as they are.
+
+Standard output and standard error may have any encoding, be closed, full or a pipe nobody reads any more.
+"""
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +16,10 @@ from pathlib import Path
 from dovetail.errors import Interrupted
 from dovetail.files import replace_text
 from dovetail.progress import Progress
+
+PLAIN = {"─": "-", "…": "...", "µ": "u", "·": ".", "–": "-", "—": "-", "±": "+-", "×": "x", "→": "->", "≥": ">=", "≤": "<=",
+         "∞": "inf", "\u202f": " ", "\u00a0": " "}
+"""What stands for our signs where the encoding lacks them."""
 
 
 def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
@@ -64,3 +73,35 @@ def warn(warnings: Sequence[str]) -> None:
     """Notes on standard error, so that results stay clean."""
     for warning in warnings:
         print(f"dovetail: note: {warning}", file=sys.stderr)
+
+
+def plain(problem: UnicodeError) -> tuple[str, int]:
+    """An encoding error handler that writes the nearest ASCII."""
+    if not isinstance(problem, UnicodeEncodeError):
+        raise problem
+    return "".join(PLAIN.get(c, "?") for c in problem.object[problem.start:problem.end]), problem.end
+
+
+def prepare_streams() -> None:
+    """Let no name or sign that the terminal cannot show end in a traceback."""
+    codecs.register_error("plain", plain)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="plain")
+
+
+def flush_output() -> None:
+    """Meet errors of standard output here, where they can still be answered."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def abandon_output(problem: OSError) -> int:
+    """The exit code after an error of the system: 0 where the reader of a pipe has seen enough, else 2 and one line."""
+    if sys.stdout is not None:  # what is still to be written goes nowhere, or the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(problem, BrokenPipeError):
+        return 0
+    print(f"dovetail: {problem.filename or 'output'}: {(problem.strerror or str(problem)).lower()}; "
+          "check the path, its permissions and the free space", file=sys.stderr)
+    return 2

@@ -11,9 +11,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
-from dovetail import __version__, console
+from dovetail import __version__
 from dovetail.cli import builds, devices, models, plans, reproduce, training
 from dovetail.cli.options import Commands
+from dovetail.cli.output import abandon_output, flush_output, prepare_streams
 from dovetail.errors import DovetailError, Interrupted
 from dovetail.files import check_file
 from dovetail.platform.schema import suggestion
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 ran but the answer is no, 2 bad input or missing tool, 3 a mistake of our own, 130 interrupted; 143 and 129 stopped
     by SIGTERM and SIGHUP, on the same way.
     """
-    console.prepare()
+    prepare_streams()
     options = parser().parse_args(arguments)
     try:
         with stopped_by_signals():
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"dovetail: {how}; {kept}", file=sys.stderr)
         return 128 + number
     except OSError as error:
-        return console.abandon(error)
+        return abandon_output(error)
     except MemoryError:
         print("dovetail: out of memory; use a smaller model or fewer frames", file=sys.stderr)
         return 2
@@ -69,7 +70,7 @@ def _run(options: argparse.Namespace) -> int:
     if getattr(options, "json", None) not in (None, "-"):
         check_file(options.json)
     code = action_of(options.command)(options)
-    console.flush()
+    flush_output()
     return code
 
 

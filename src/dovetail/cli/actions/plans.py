@@ -18,8 +18,7 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.partition.pareto import front
 from dovetail.partition.plan_json import front_to_json, plan_to_json
 from dovetail.planning import decide
-from dovetail.report.bits import bits_page
-from dovetail.report.front import front_svg
+from dovetail.report.fronts import bits_page, front_svg
 from dovetail.widths import front_of_bits
 
 BITS = "bits.json"
