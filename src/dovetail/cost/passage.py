@@ -110,14 +110,18 @@ class _Row:
         """Whether a node rounds between scales that are no powers of two."""
         return any((s := self.graph.tensors[t].scheme) is not None and not s.fixed_point for t in (*node.inputs, node.output))
 
+    def loops(self, node: Node, channels: int) -> Loops | None:
+        """The rounds of a layer that reads so many channels; None where it is mapped directly, and for what is no layer."""
+        op, fold = node.op.layer, self.folds.get(node.name)
+        if op is None or fold is None:
+            return None
+        return Loops(channels_of(op, channels, stream_shape(self.graph, node.output)[0]), fold)
+
     def fields(self, node: Node, inputs: tuple[Stream, ...]) -> tuple[int, int]:
         """Channels of a beat that a node takes and leaves, 0 for whole pixels."""
-        op, fold = node.op.layer, self.folds.get(node.name)
-        if op is not None:
-            if fold is None:
-                return 0, 0
-            loops = Loops(channels_of(op, inputs[0].channels, stream_shape(self.graph, node.output)[0]), fold)
-            return loops.input_width, loops.output_width
+        if node.op.layer is not None:
+            loops = self.loops(node, inputs[0].channels)
+            return (0, 0) if loops is None else (loops.input_width, loops.output_width)
         if node.op.moves or node.op.joins:  # whole pixels
             return 0, 0
         fewest = min(s.fields for s in inputs)
@@ -130,11 +134,10 @@ class _Row:
     def averaged(self, node: Node, stream: Stream) -> int:
         """Channels at once with which an average keeps up with a folded layer that leaves more of them, but seldom."""
         before = self.graph.producer(node.inputs[0])
-        fold = None if before is None else self.folds.get(before.name)
-        if before is None or fold is None or not (before.op.product and before.op.window):
+        if before is None or not (before.op.product and before.op.window):
             return stream.channels
-        loops = Loops(channels_of(before.op.product, self.graph.shape(before.inputs[0])[1], stream.channels), fold)
-        return max(LEAST_AVERAGED, -(-2 * stream.channels // loops.clocks))
+        loops = self.loops(before, self.graph.shape(before.inputs[0])[1])
+        return stream.channels if loops is None else max(LEAST_AVERAGED, -(-2 * stream.channels // loops.clocks))
 
     def padded(self, inputs: tuple[Stream, ...], raster: Raster) -> tuple[tuple[Stream, ...], Raster]:
         """Explicit padding where masks cannot express it."""
@@ -149,21 +152,14 @@ class _Row:
 
     def windowed(self, node: Node, raster: Raster, stream: Stream) -> EngineSchedule:
         """A convolution, fully connected layer or pool."""
-        op, fold = node.op.layer, self.folds.get(node.name)
-        if op is not None and fold is None:
-            own = channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0])
-            stages = raster.stages + ceil(log2(own.inputs * prod(raster.window.kernel))) + ROUNDING_STAGES + ADDER_STAGES
+        op, loops, taps = node.op.layer, self.loops(node, stream.channels), prod(raster.window.kernel)
+        if op is not None and loops is None:
+            stages = raster.stages + ceil(log2(stream.channels // op.groups * taps)) + ROUNDING_STAGES + ADDER_STAGES
             return EngineSchedule(raster.steps, np.arange(raster.beats), raster.output_steps(), stages)
-        taps = prod(raster.window.kernel)
-        if op is not None:
-            assert fold is not None
-            loops = Loops(channels_of(op, stream.channels, stream_shape(self.graph, node.output)[0]), fold)
-            taps *= fold.inputs
-        else:
-            loops = Loops(Channels(stream.channels, 1, 1), Fold(stream.fields, 1, 1))
+        lanes = 0 if loops is None else LANE_STAGES + (loops.slices > 1)
+        loops = loops or Loops(Channels(stream.channels, 1, 1), Fold(stream.fields, 1, 1))
         folded = FoldedRaster(raster, loops)
-        lanes = LANE_STAGES + (loops.slices > 1) if op is not None else 0
-        stages = folded.stages + lanes + ceil(log2(taps)) + ROUNDING_STAGES
+        stages = folded.stages + lanes + ceil(log2(loops.fold.inputs * taps)) + ROUNDING_STAGES
         return EngineSchedule(folded.steps, folded.input_steps(), folded.output_steps(), stages)
 
     def fuse(self, block: Bottleneck) -> None:

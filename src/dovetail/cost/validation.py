@@ -77,7 +77,7 @@ def validate(folder: Path, refit: Tick | None = None) -> Validation:
     present = [name for name in names if (folder / name).is_file()]
     if not present:
         raise UsageError(f"{folder}: none of {', '.join(names)} is there; --data must name a folder with at least one of them")
-    scores, fit, notes = list[Score](), list[Score](), list[str]()
+    scores, notes = list[Score](), list[str]()
     for recipe in RECIPES:
         name = FILES[recipe.device]
         if name not in present:
@@ -89,8 +89,7 @@ def validate(folder: Path, refit: Tick | None = None) -> Validation:
         columns = read_rows(folder / name, (*LEVEL_COLUMNS, *recipe.columns))
         _check_layers(folder / name, columns)
         found = list(_quantity_scores(recipe, columns, refit))
-        scores += [s for s in found if not s.in_sample]
-        fit += [s for s in found if s.in_sample]
+        scores += found
         if not found:
             notes.append(f"{recipe.name}: left out, no row of {name} tells it ({recipe.treatment})")
     if LINK_FILE in present:
@@ -98,12 +97,10 @@ def validate(folder: Path, refit: Tick | None = None) -> Validation:
         if missing:
             notes.append(f"{NAME}: left out, {LINK_FILE} {missing}")
         else:
-            both = list(_link_scores(read_rows(folder / LINK_FILE, COLUMNS)))
-            scores += [s for s in both if not s.in_sample]
-            fit += [s for s in both if s.in_sample]
+            scores += _link_scores(read_rows(folder / LINK_FILE, COLUMNS))
     if not scores:
         raise UsageError(f"{folder}: nothing can be scored; {'; '.join(notes)}")
-    return Validation(tuple(scores), tuple(fit), tuple(notes))
+    return Validation(tuple(s for s in scores if not s.in_sample), tuple(s for s in scores if s.in_sample), tuple(notes))
 
 
 def _missing(path: Path, columns: Sequence[str]) -> str:

@@ -71,7 +71,9 @@ class Campaign:
 
     def dynamic_power(self, name: str) -> str:
         """Nothing is written: the coefficients stand in dhm-cyclone10gx.toml, with those of area."""
-        return f"{name} power: {fit_power(read_rows(self.data / FILES[name], POWER_COLUMNS))}"
+        (fixed, logic, block), errors = fit_power(read_rows(self.data / FILES[name], POWER_COLUMNS))
+        return (f"{name} power: {fixed:.3f} W + {logic:.3g} W per ALM + {block:.4g} W per M20K, left out {errors.mean:.2%} "
+                f"(p90 {errors.p90:.2%})")
 
     def link(self, name: str) -> str:
         model = fit_link(read_rows(self.data / FILE, COLUMNS))
