@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dovetail.cost import costs_of
-from dovetail.cost.fitting.energy import fit_power
+from dovetail.cost.fitting.authors import fit_power
 from dovetail.cost.power import DEFAULT_ACTIVITY, activity_of, dynamic_power_w
 from dovetail.errors import PlatformError
 from dovetail.hardware.work import whole_units

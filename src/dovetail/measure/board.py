@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.cost.fitting.energy import fit_energy
-from dovetail.cost.fitting.layers import LayerFit, fit_layers
+from dovetail.cost.fitting.layers import LayerFit, fit_energy, fit_layers
 from dovetail.cost.fitting.link import fit_line
 from dovetail.cost.fitting.rows import read_rows
 from dovetail.errors import DovetailError, UsageError

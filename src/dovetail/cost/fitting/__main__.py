@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dovetail.cost.fitting.authors import DEGREES, factor_text, fit_factors
-from dovetail.cost.fitting.energy import POWER_COLUMNS, fit_power
+from dovetail.cost.fitting.authors import DEGREES, POWER_COLUMNS, factor_text, fit_factors, fit_power
 from dovetail.cost.fitting.link import COLUMNS, FILE, fit_link, link_text
 from dovetail.cost.fitting.planning import fit_processor, planning_text
 from dovetail.cost.fitting.quantity import fit_and_predict

@@ -1,4 +1,7 @@
-"""Fits in the form of *GP partitioning 2023*: one polynomial per variable, multiplied, least squares of the values."""
+"""Fits to the rows of *GP partitioning 2023*: in the authors' form, and the power of their hardware.
+
+Their form is one polynomial per variable, multiplied, least squares of the values.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dovetail.cost.fitting.nonnegative import least_squares
-from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns
+from dovetail.cost.fitting.nonnegative import fit_dictionary, least_squares
+from dovetail.cost.fitting.rows import LEVEL_COLUMNS, SOURCE, Columns, divisions, fold_numbers
+from dovetail.cost.fitting.scatter import errors_of
 from dovetail.hardware.shares import Floats
-from dovetail.platform.quantity import LEVELS, FactorModel
+from dovetail.platform.quantity import LEVELS, Errors, FactorModel
 from dovetail.platform.schema import VERSION
 
+POWER_COLUMNS = (*LEVEL_COLUMNS, "power_w", "alm", "m20k")
 ROUNDS = 60
 DEGREES: Mapping[str, tuple[int, int, int, int]] = {
     "tx2-cpu-latency": (2, 1, 2, 1), "tx2-gpu-latency": (2, 3, 2, 2), "c10gx-latency": (2, 2, 1, 2), "c10gx-alm": (1, 3, 3, 2),
@@ -50,3 +55,17 @@ def factor_text(model: FactorModel) -> str:
         "# mape: mean |predicted - measured| / measured on the rows of the fit.",
         f"version = {VERSION}", f'name = "{model.name}"', f'unit = "{model.unit}"', f'source = "{model.source}"',
         f"rows = {model.rows}", f"mape = {model.mape:.4f}", "", "[factors]", *rows]) + "\n"
+
+
+def fit_power(columns: Columns) -> tuple[Floats, Errors]:
+    """Watts that Quartus estimates for an empty design, per logic cell and per RAM block, and the errors of rows left out.
+
+    The estimates do not follow the rows' clock: they were made at one clock for all.
+    """
+    power = columns["power_w"]
+    features = np.stack([np.ones_like(power), columns["alm"], columns["m20k"]], axis=1)
+    points = np.stack([columns[c] for c in LEVEL_COLUMNS], axis=1)
+    predicted: Floats = np.empty(len(power))
+    for seen, kept in divisions(points):
+        predicted[kept] = features[kept] @ fit_dictionary(features[seen], power[seen])
+    return fit_dictionary(features, power), errors_of(predicted, power, fold_numbers(points))

@@ -1,4 +1,4 @@
-"""A calibrated device from measured layers: coefficients per class of layer, with errors of layers left out."""
+"""A calibrated device from measured layers: time per class of layer, and energy, with errors of layers left out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.cost.calibrated import amounts, class_of
-from dovetail.cost.fitting.nonnegative import fit_dictionary
+from dovetail.cost.fitting.nonnegative import fit_dictionary, least_squares
 from dovetail.cost.fitting.rows import divisions
 from dovetail.cost.fitting.scatter import errors_of
 from dovetail.hardware.shares import Floats
@@ -19,6 +19,8 @@ from dovetail.platform.quantity import Errors
 
 FEWEST = 4
 """Layers of a class that are needed for a fit of its own."""
+FEWEST_READ = 8
+"""Layers with energy that are needed to tell the three terms apart; fewer give one power for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,44 @@ def _fit(features: Floats, seconds: Floats) -> Floats:
     found = np.zeros(features.shape[1])
     found[used] = fit_dictionary(features[:, used], seconds)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyFit:
+    """`running_w` above idle while a layer runs, and joules per multiply-add and per element read or written.
+
+    `errors` are those of a layer's whole energy, idle included, for layers left out of the fit.
+    """
+
+    running_w: float
+    j_per_mac: float
+    j_per_element: float
+    errors: Errors
+    layers: int
+
+
+def fit_energy(graphs: Sequence[Graph], seconds: Floats, joules: Floats, idle_power_w: float) -> EnergyFit:
+    """Non-negative terms of the energy above idle that minimise the relative deviation of the whole."""
+    features = np.column_stack([seconds, np.array([_done(graph) for graph in graphs])])
+    idle = idle_power_w * seconds
+    predicted = np.empty(len(joules))
+    for seen, kept in divisions(features, min(5, len(joules))):
+        taken = seen if seen.any() else kept
+        predicted[kept] = features[kept] @ _fit_energy(features[taken], joules[taken], idle[taken]) + idle[kept]
+    running, per_mac, per_element = (float(c) for c in _fit_energy(features, joules, idle))
+    return EnergyFit(running, per_mac, per_element, errors_of(predicted, joules), len(joules))
+
+
+def _done(graph: Graph) -> tuple[float, float]:
+    """Multiply-adds, and elements read and written, of a graph's only node."""
+    (node,) = graph.nodes
+    work = work_of(graph, node, None, *whole_units())
+    return float(work.macs[0]), float((work.reads + work.writes)[0])
+
+
+def _fit_energy(features: Floats, joules: Floats, idle: Floats) -> Floats:
+    if len(joules) < FEWEST_READ:
+        return np.array([max(0.0, float(np.median((joules - idle) / features[:, 0]))), 0.0, 0.0])
+    scaled = features / joules[:, None]
+    scale = np.maximum(scaled.max(axis=0), np.finfo(np.float64).tiny)
+    return np.asarray(least_squares(scaled / scale, np.maximum(joules - idle, 0.0) / joules) / scale, dtype=np.float64)
