@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.errors import UsageError
@@ -12,7 +12,7 @@ from dovetail.fpga.engines.lq import Datapath
 from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
 from dovetail.fpga.mapping import reason_unsupported, stream_formats
 from dovetail.fpga.network import StreamNetwork, Taker, make_network
-from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, signal
+from dovetail.fpga.rtl.expressions import ONE, Signal, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.fpga.rtl.verilog import images, print_module
 from dovetail.fpga.timing import DesignTiming, time_network
@@ -60,6 +60,17 @@ class Construction:
     def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
         self.parts.append(module)
         self.module.instances.append(Instance(module.name, name, pins))
+
+    def lead(self, source: StreamWires, ends: Sequence[StreamWires], label: str) -> None:
+        """Lead a stream to all that take it, by a fork where they are several."""
+        if len(ends) == 1:
+            self.module.assigns += [(ends[0].valid, source.valid), (ends[0].data, source.data), (source.ready, ends[0].ready)]
+        elif not ends:
+            self.module.assigns.append((source.ready, ONE))
+        else:
+            fork = fork_module(f"{self.module.name}_fork_{label}", source.data.width, len(ends))
+            pins = [pin for index, end in enumerate(ends) for pin in end.pins(f"out{index}")]
+            self.instantiate(fork, f"fork_{label}", *source.pins("in"), *pins)
 
     def files(self) -> dict[str, str]:
         """The text of all modules, and the images of their memories."""
@@ -115,21 +126,8 @@ class Top(Construction):
             return ends[0]
         label = self.network.labels[tensor]
         start = source or self.wires(f"{label}_all", self.network.formats[tensor].data_bits)
-        if len(ends) == 1:
-            self.assign(ends[0].valid, start.valid)
-            self.assign(ends[0].data, start.data)
-            self.assign(start.ready, ends[0].ready)
-        elif not ends:
-            self.assign(start.ready, ONE)
-        else:
-            fork = fork_module(f"{self.name}_fork_{label}", start.data.width, len(ends))
-            pins = [pin for index, end in enumerate(ends) for pin in end.pins(f"out{index}")]
-            self.instantiate(fork, f"fork_{label}", *start.pins("in"), *pins)
+        self.lead(start, ends, label)
         return start
-
-    def assign(self, target: Signal, value: Expr) -> None:
-        """Drive a wire that was declared, or a port."""
-        self.module.assigns.append((target, value))
 
     def build(self) -> None:
         for index, tensor in enumerate(self.network.inputs):

@@ -11,7 +11,7 @@ from dovetail.fpga.axi.pattern import ONES
 from dovetail.fpga.axi.ports import FIFO_WORDS
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.packing import packet_words
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Bits, Expr, Signal, all_of, any_of, compare, const, pack, select, signal
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import Module
 
 RESET_CYCLES = 4
@@ -216,7 +216,7 @@ def chosen(m: Module, address: Signal, entries: Mapping[int, Expr], bit: int, co
     if not complete and not (upper and lower):
         return chosen(m, address, upper or lower, bit - 1)
     then, otherwise = (chosen(m, address, half, bit - 1, complete) for half in (upper, lower))
-    made = select(Bits(0, 1, address, bit, 1), then, otherwise)
+    made = select(address.bit(bit), then, otherwise)
     if not complete and bit == NAMED_BITS - 2:
         return m.wire(f"block_{min(entries) * 4:03x}", made)
     return made

@@ -9,7 +9,7 @@ from math import gcd
 
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.packing import packet_words, pixel_bytes
-from dovetail.fpga.rtl.expressions import ZERO, Bits, Signal, all_of, any_of, compare, overlay, select, signal
+from dovetail.fpga.rtl.expressions import ZERO, Signal, all_of, any_of, compare, overlay, select, signal
 from dovetail.fpga.rtl.modules import Module
 
 
@@ -17,7 +17,7 @@ def lifted(m: Module, value: Signal, position: Signal, unit_bits: int, limit_bit
     """The value moved up by `position` units: a row of choices, one per bit of the position."""
     for index in range(position.width if position.hi else 0):
         moved = value << (unit_bits << index)
-        chosen = select(Bits(0, 1, position, index, 1), moved, value)
+        chosen = select(position.bit(index), moved, value)
         value = m.wire(f"lifted_{index}", chosen, (0, (1 << min(limit_bits, chosen.width)) - 1))
     return value
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.fpga.design import StreamPort
-from dovetail.fpga.rtl.expressions import Bits, Expr, Signal, all_of, const, odd_of, pack, parity, signal
+from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, const, odd_of, pack, parity, signal
 from dovetail.fpga.rtl.modules import Module
 
 ONES = 0xFFFF_FFFF
@@ -108,7 +108,7 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
     count = random_bits(lo, hi)
     fields = []
     for channel in range(port.fields):
-        chosen = [(Bits(0, 1, state, bit, 1), 1) for bit in channel_bits(channel, count)]
+        chosen = [(state.bit(bit), 1) for bit in channel_bits(channel, count)]
         drawn = m.wire(f"drawn{channel}", pack(chosen) if chosen else const(0))
         value = m.wire(f"channel{channel}", drawn + lo)
         fields.append((value, port.bits))

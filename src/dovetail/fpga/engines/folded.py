@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from dovetail.errors import UsageError
 from dovetail.fpga.engines.coded_lane import CodedFilters, coded_lane
 from dovetail.fpga.engines.lane import Lane, Range, constants_of, lane_module, ranges_of
-from dovetail.fpga.engines.layers import MappedLayer, Rescale, start
+from dovetail.fpga.engines.layers import MappedLayer, Rescale, begun
 from dovetail.fpga.engines.loaded import MAY_WORK, LoadedMemories, beats_of
 from dovetail.fpga.engines.lq import Planes
-from dovetail.fpga.engines.sequencer import Slot, sequence
-from dovetail.fpga.engines.stream import MAY_STEP, READ_STAGES, Engine, Pipeline, Staged, finish_stream, in_blocks, read_stream
+from dovetail.fpga.engines.sequencer import Slot
+from dovetail.fpga.engines.stream import MAY_STEP, READ_STAGES, Engine, Pipeline, Staged, finish_stream, in_blocks
 from dovetail.fpga.engines.twin import twin_module, twin_rows
-from dovetail.fpga.engines.words import WordTaps, word_taps
+from dovetail.fpga.engines.words import WordTaps
 from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, bit_width, pack, signal
 from dovetail.fpga.rtl.modules import Instance, Rom
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.folds import Loops
-from dovetail.hardware.streaming import FoldedRaster, Raster
+from dovetail.hardware.streaming import FoldedRaster
 from dovetail.ir import Window
 
 Pin = tuple[str, Signal]
@@ -54,20 +54,6 @@ def folded_engine(layer: MappedLayer, window: Window, fill: int, filters: Filter
     products = loops.lanes * loops.fold.inputs * window.kernel[0] * window.kernel[1]
     blocks = f" in {products // loops.lanes * loops.twins} blocks" if loops.twins else " in logic" if loops.soft else ""
     return ended(layer, loops, pipeline, folded, slot, results, lane, f"{products} multipliers{blocks}", 2 * products)
-
-
-def begun(layer: MappedLayer, window: Window, fill: int, loops: Loops,
-          may_step: Expr = MAY_STEP) -> tuple[Pipeline, FoldedRaster, Slot, WordTaps]:
-    """A folded engine up to its taps: stream in, sequence of clocks, window."""
-    (form,) = layer.inputs
-    raster = Raster(window, form.height, form.width)
-    assert raster.masks_suffice
-    folded = FoldedRaster(raster, loops)
-    module, pipeline = start(layer)
-    in_valid, in_data = read_stream(module, "in0", form)
-    slot = sequence(module, raster, loops, may_step, in_valid)
-    module.output("in0_ready", slot.ready)
-    return pipeline, folded, slot, word_taps(pipeline, folded, loops, form, slot, in_data, fill)
 
 
 def ended(layer: MappedLayer, loops: Loops, pipeline: Pipeline, folded: FoldedRaster, slot: Slot, results: Sequence[Signal],

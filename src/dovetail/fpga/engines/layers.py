@@ -9,10 +9,10 @@ import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS
 from dovetail.fpga.engines.arithmetic import Ratio, biased, half_of, maximum, print_graph, rescaled
-from dovetail.fpga.engines.sequencer import sequence
+from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, in_blocks, read_stream
 from dovetail.fpga.engines.window import Taps, control, window_taps
-from dovetail.fpga.engines.words import word_taps
+from dovetail.fpga.engines.words import WordTaps, word_taps
 from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import ConstantTable, Memory, Module
 from dovetail.hardware.adders.graph import AdderGraph, IntMatrix
@@ -176,16 +176,25 @@ def window_engine(layer: MappedLayer, window: Window, fill: int, compute: Comput
 def pool_engine(layer: MappedLayer, window: Window, fill: int, compute: Compute) -> Engine:
     """An engine that takes a clock per word; `compute` gets the taps of its channels, `fill` where they lie in the padding."""
     (form,) = layer.inputs
-    raster, loops = Raster(window, form.height, form.width), Loops(Channels(form.channels, 1, 1), Fold(form.fields, 1, 1))
+    loops = Loops(Channels(form.channels, 1, 1), Fold(form.fields, 1, 1))
+    pipeline, folded, slot, taps = begun(layer, window, fill, loops)
+    values = compute(pipeline, {(group, i, j): tap for (group, _, i, j), tap in taps.items()})
+    return close(layer, pipeline.module, pipeline, Staged(slot.ends, 0), values, folded.input_steps(), folded.output_steps(),
+                 folded.steps)
+
+
+def begun(layer: MappedLayer, window: Window, fill: int, loops: Loops,
+          may_step: Expr = MAY_STEP) -> tuple[Pipeline, FoldedRaster, Slot, WordTaps]:
+    """A folded engine up to its taps: stream in, sequence of clocks, window."""
+    (form,) = layer.inputs
+    raster = Raster(window, form.height, form.width)
     assert raster.masks_suffice
     folded = FoldedRaster(raster, loops)
     module, pipeline = start(layer)
     in_valid, in_data = read_stream(module, "in0", form)
-    slot = sequence(module, raster, loops, MAY_STEP, in_valid)
+    slot = sequence(module, raster, loops, may_step, in_valid)
     module.output("in0_ready", slot.ready)
-    taps = word_taps(pipeline, folded, loops, form, slot, in_data, fill)
-    values = compute(pipeline, {(group, i, j): tap for (group, _, i, j), tap in taps.items()})
-    return close(layer, module, pipeline, Staged(slot.ends, 0), values, folded.input_steps(), folded.output_steps(), folded.steps)
+    return pipeline, folded, slot, word_taps(pipeline, folded, loops, form, slot, in_data, fill)
 
 
 def start(layer: MappedLayer) -> tuple[Module, Pipeline]:

@@ -189,6 +189,15 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, level: 
     return m
 
 
+def reserved_fifo(module: Module, name: str, depth: int, push: tuple[Signal, Signal],
+                  pop: tuple[Signal, Signal, Signal]) -> Module:
+    """Place a FIFO whose writer knows that there is room: (valid, data) in, (valid, ready, data) out. Returns its module."""
+    fifo = fifo_module(f"{module.name}_{name}", push[1].width, depth, reserved=True)
+    ports = ("in_valid", "in_data", "out_valid", "out_ready", "out_data")
+    module.instances.append(Instance(fifo.name, name, tuple(zip(ports, (*push, *pop), strict=True))))
+    return fifo
+
+
 def fork_module(name: str, width: int, branches: int) -> Module:
     """Copies a stream to several takers; each takes a beat when it can, the source moves on when all have."""
     m = Module(name, (f"Fork of a {width}-bit stream into {branches}.",))
@@ -224,12 +233,9 @@ def finish_stream(module: Module, pipeline: Pipeline, emit: Staged, values: Sequ
     module.drive(flags, pack([(emit.value, 1), *older]), reset=0)
     valid = module.wire("beat_valid", flags.bit(count - 1))
     beat = module.wire("beat", pack([(pipeline.at(v, stages), field) for v, field in values]))
-    fifo = fifo_module(f"{module.name}_fifo", beat.width, depth, reserved=True)
     out_valid, out_data = module.net("fifo_valid"), module.net("fifo_data", beat.width)
     out_ready = module.input("out_ready")
-    module.instances.append(Instance(fifo.name, "fifo", (
-        ("in_valid", valid), ("in_data", beat),
-        ("out_valid", out_valid), ("out_ready", out_ready), ("out_data", out_data))))
+    fifo = reserved_fifo(module, "fifo", depth, (valid, beat), (out_valid, out_ready, out_data))
     # Issue and FIFO may lie far apart: every way between them starts and ends in a register. The reserve pays for that.
     spare = signal("spare", -CREDIT_RESERVE - 1, depth - CREDIT_RESERVE - 1)  # room beyond the reserve, if not negative
     left = module.register("left", all_of(out_valid, out_ready), reset=0)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.errors import MismatchError, ToolError
+from dovetail.errors import MismatchError
 from dovetail.fpga.design import StreamPort
 from dovetail.fpga.links.system import HostPort, System
 from dovetail.fpga.packing import as_pixels, pack, unpack
-from dovetail.fpga.toolchain.simulate import QUIET_CYCLES, RUN_MEMORY_BYTES, RUN_TIMEOUT_S, STUCK, TOO_MANY, scratch_folder
-from dovetail.fpga.toolchain.tools import Command, run_tool
+from dovetail.fpga.toolchain.simulate import QUIET_CYCLES, RUN_TIMEOUT_S, STUCK, TOO_MANY, run_program, scratch_folder
 from dovetail.fpga.toolchain.verilate import PROGRAM, QUICK_CYCLES, BuildTarget, build_target, bundle_files, cycles_of
 from dovetail.ir import Array, slices
 
@@ -116,28 +115,19 @@ def _lines(system: System, count: int, stall_seed: int | None, jitter: int, faul
 
 def _run(system: System, program: Path, folder: Path, on_frame: Callable[[int], None] | None, timeout_s: float) -> list[Fault]:
     faults: list[Fault] = []
-    failure: list[str] = []
 
     def listen(line: str) -> None:
-        word, _, rest = line.partition(" ")
-        if word == "frame" and on_frame is not None:
-            on_frame(int(rest))
-        elif word == "failed":
-            failure.append(rest)
-        elif word == "fault":
-            kind, carried, detected, clocks = rest.split()
+        if line.startswith("fault "):
+            _, kind, carried, detected, clocks = line.split()
             faults.append(Fault(kind, carried == "data", detected == "1", int(clocks)))
 
-    code = run_tool(Command(tool="simulation", arguments=(str(program / PROGRAM), str(folder)), cwd=program,
-                            log=folder / "simulation.log", timeout_s=timeout_s, memory_bytes=RUN_MEMORY_BYTES,
-                            on_line=listen, accept=(0, STUCK, TOO_MANY, REPORTED)))
-    if code and not failure:
-        raise ToolError(f"simulation of {system.name}: exit code {code} without a reason; delete the cache and try again")
+    name = f"simulation of {system.name}"
+    code, report = run_program(program, folder, name, (0, STUCK, TOO_MANY, REPORTED), on_frame, listen, timeout_s)
     if code:
-        cycle, sent, taken, status = failure[0].split("|")
+        cycle, sent, taken, status = report.split("|")
         what = {STUCK: "deadlock, no beat moved for long; check FIFO depths and credits",
                 TOO_MANY: "more beats left than their frames hold; check counters and valid logic",
                 REPORTED: "a board reports a fault of a link that nobody injected; check sequence, credits and checksums"}[code]
-        raise MismatchError(f"simulation of {system.name}: cycle {cycle}: {what}; beats sent:{sent}; beats received:{taken}; "
+        raise MismatchError(f"{name}: cycle {cycle}: {what}; beats sent:{sent}; beats received:{taken}; "
                             f"status of {', '.join(system.devices)}:{status}")
     return faults

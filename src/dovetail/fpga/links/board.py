@@ -22,14 +22,13 @@ from dovetail.fpga.links.transmit import Outgoing, transmitter_module
 from dovetail.fpga.links.wiring import BoardPlan, LinkEnd, Wiring
 from dovetail.fpga.rtl.expressions import ONE, Signal, all_of, any_of, pack, signal
 from dovetail.fpga.rtl.modules import Instance, Module
-from dovetail.fpga.rtl.verilog import print_module
 
 Pins = list[tuple[str, Signal]]
 
 
 def build_board(plan: BoardPlan) -> Design:
     """The board's design; inputs are the host's, then the links' cells, outputs likewise, `status` last."""
-    b = Wiring(plan, Module(plan.name))
+    b = Wiring(plan)
     for index, port in enumerate(plan.inputs):
         b.offer(("host", index), stream_ports(b.module, port.name, port.data_bits, True))
     for name, core in plan.cores:
@@ -41,12 +40,12 @@ def build_board(plan: BoardPlan) -> Design:
                 b.offer(("rx", number, j), b.wires(f"rx_{number}_{j}", carriage.bits))
     given = _inputs_of_cores(b)
     for name, core in plan.cores:
-        outs = [pin for index, port in enumerate(core.outputs) for pin in b.producers["core", name, index][0].pins(port.name)]
+        outs = [pin for index, port in enumerate(core.outputs) for pin in b.producers["core", name, index].pins(port.name)]
         ins = [pin for index, port in enumerate(core.inputs) for pin in given[name, index].pins(port.name)]
         b.module.instances.append(Instance(core.top, f"u_{name}", (*ins, *outs)))
     for port, reading in plan.outputs:
         outer, inner = stream_ports(b.module, port.name, port.data_bits, False), b.whole(reading, f"host_{port.name}")
-        b.module.assigns += [(outer.valid, inner.valid), (outer.data, inner.data), (inner.ready, outer.ready)]
+        b.lead(inner, [outer], port.name)
     _add_ends(b)
     b.connect()
     return _design(b)
@@ -83,8 +82,7 @@ def _design(b: Wiring) -> Design:
     plan = b.plan
     adders = sum(core.adders for _, core in plan.cores)
     b.module.header = (f"{plan.name}: {len(plan.cores)} cores, {len(plan.links)} links.",)
-    files = {name: text for _, core in plan.cores for name, text in core.files.items()}
-    files |= {f"{m.name}.v": print_module(m) for m in (b.module, *b.parts)}
+    files = {name: text for _, core in plan.cores for name, text in core.files.items()} | b.files()
     cells = [(f"link{n}", StreamPort(f"link{n}_rx", end.name, 1, plan.cell.bits, False, 1, 1),
               StreamPort(f"link{n}_tx", end.name, 1, plan.cell.bits, False, 1, 1)) for n, end in enumerate(plan.links)]
     status = StreamPort("status", "status", 1, 2 + 4 * len(plan.links), False, 1, 1)
@@ -137,7 +135,7 @@ def _add_ends(b: Wiring) -> None:
         taken = {k: b.tap(key if key[0] == "rx" else b.in_cells(key, carriage))
                  for k, (key, carriage) in enumerate(end.outgoing) if k in begin}
         known = dict([*rx.pins("rx"), *(pin for j in range(len(held)) if j not in through
-                                        for pin in b.producers["rx", n, j][0].pins(f"ch{j}"))])
+                                        for pin in b.producers["rx", n, j].pins(f"ch{j}"))])
         b.instantiate(receiver, f"u_rx{n}", *nets.pins(receiver, n, known))
         known = dict([*tx.pins("tx"), ("alarm", alarm), *(pin for k, link in taken.items() for pin in link.pins(f"ch{k}")),
                       *(pin for p in out_of for j, k in p.circuits for pin in nets.relayed(j, p.target, k))])

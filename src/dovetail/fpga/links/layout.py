@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.design import Design, StreamPort
@@ -113,9 +113,7 @@ class Layout:
         asked = (entry, binding.tensor, binding.region)
         if asked not in known:
             known[asked] = len(site.inputs)
-            made = StreamPort(f"in{known[asked]}", port.tensor, port.channels, port.bits, port.signed, port.height, port.width,
-                              loads=port.loads)
-            site.inputs.append((made, binding))
+            site.inputs.append((replace(port, name=f"in{known[asked]}", at_once=None), binding))
         return Source(entry, ("host", known[asked]), site.inputs[known[asked]][0], binding.region)
 
     def read(self, segment: Segment, index: int) -> None:
@@ -171,8 +169,7 @@ class Layout:
                 source = Source(segment.device, ("core", segment.name, index), port, write.region)
                 key, arrives = self.laid_to(source, entry, write.tensor)
                 site = self.sites[entry]
-                made = StreamPort(f"out{len(site.outputs)}", port.tensor, port.channels, port.bits, port.signed, port.height,
-                                  port.width)
+                made = replace(port, name=f"out{len(site.outputs)}", at_once=None)
                 site.outputs.append((made, InputReading(key, arrives, None, False), write))
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dovetail.fpga.assemble import StreamWires
+from dovetail.fpga.assemble import Construction, StreamWires
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.engines.regroup import regroup_engine
-from dovetail.fpga.engines.stream import Format, fifo_module, fork_module
+from dovetail.fpga.engines.stream import Format, fifo_module
 from dovetail.fpga.links.cells import Carriage, CellFormat, gather_module, scatter_module
 from dovetail.fpga.links.joint import Area
-from dovetail.fpga.rtl.expressions import ONE, Signal
-from dovetail.fpga.rtl.modules import Instance, Module
 
 Key = tuple[str | int, ...]
 """Where a stream of a board comes from: ("host", n), ("core", name, n), ("rx", link, n), or one of them as cells."""
@@ -78,31 +76,22 @@ class BoardPlan:
                 for k, (key, _) in enumerate(end.outgoing) if key[0] == "rx"}
 
 
-@dataclass(slots=True)
-class Wiring:
+class Wiring(Construction):
     """A board under construction."""
 
-    plan: BoardPlan
-    module: Module
-    parts: list[Module] = field(default_factory=list)
-    producers: dict[Key, tuple[StreamWires, int]] = field(default_factory=dict)
-    takers: dict[Key, list[StreamWires]] = field(default_factory=dict)
-
-    def wires(self, name: str, width: int) -> StreamWires:
-        return StreamWires(self.module.net(f"{name}_valid"), self.module.net(f"{name}_ready"),
-                           self.module.net(f"{name}_data", width))
-
-    def instantiate(self, module: Module, name: str, *pins: tuple[str, Signal]) -> None:
-        self.parts.append(module)
-        self.module.instances.append(Instance(module.name, name, pins))
+    def __init__(self, plan: BoardPlan) -> None:
+        super().__init__(plan.name)
+        self.plan = plan
+        self.producers: dict[Key, StreamWires] = {}
+        self.takers: dict[Key, list[StreamWires]] = {}
 
     def offer(self, key: Key, link: StreamWires) -> None:
-        self.producers[key] = link, link.data.width
+        self.producers[key] = link
         self.takers[key] = []
 
     def tap(self, key: Key) -> StreamWires:
         """One more reader of a stream."""
-        made = self.wires(f"{label_of(key)}_to{len(self.takers[key])}", self.producers[key][1])
+        made = self.wires(f"{label_of(key)}_to{len(self.takers[key])}", self.producers[key].data.width)
         self.takers[key].append(made)
         return made
 
@@ -150,16 +139,8 @@ class Wiring:
 
     def connect(self) -> None:
         """Lead every stream to its readers."""
-        for key, (source, width) in self.producers.items():
-            ends = self.takers[key]
-            if len(ends) == 1:
-                self.module.assigns += [(ends[0].valid, source.valid), (ends[0].data, source.data), (source.ready, ends[0].ready)]
-            elif not ends:
-                self.module.assigns.append((source.ready, ONE))
-            else:
-                fork = fork_module(f"{self.plan.name}_fork_{label_of(key)}", width, len(ends))
-                pins = [pin for index, end in enumerate(ends) for pin in end.pins(f"out{index}")]
-                self.instantiate(fork, f"fork_{label_of(key)}", *source.pins("in"), *pins)
+        for key, source in self.producers.items():
+            self.lead(source, self.takers[key], label_of(key))
 
 
 def label_of(key: Key) -> str:

@@ -114,17 +114,17 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
     head, now = entries.fields, kept_entry(module, "array", entries, load)
     spent: Expr = ZERO if now["idle"] == ZERO else signal("array_spent")
     works = module.wire("array_works", all_of(active, ~spent))
-    word_last = count_up(module, "array_word", now["word_most"], works)
-    column_last = count_up(module, "array_column", now["column_most"], all_of(works, word_last))
-    row_last = count_up(module, "array_row", now["row_most"], all_of(works, word_last, column_last))
+    _, word_last = count_up(module, "array_word", now["word_most"], works)
+    _, column_last = count_up(module, "array_column", now["column_most"], all_of(works, word_last))
+    _, row_last = count_up(module, "array_row", now["row_most"], all_of(works, word_last, column_last))
     ends = module.wire("array_ends", all_of(works, word_last, column_last, row_last))
     pass_done = module.wire("array_pass_done", _idled(module, now["idle"], ends, spent))
-    round_last = count_up(module, "array_round", now["round_most"], pass_done)
-    turn_last = count_up(module, "array_turn", now["turn_most"], all_of(pass_done, round_last))
+    round_at, round_last = count_up(module, "array_round", now["round_most"], pass_done)
+    turn_at, turn_last = count_up(module, "array_turn", now["turn_most"], all_of(pass_done, round_last))
     pass_last = all_of(round_last, turn_last)
     pixel_done = module.wire("array_pixel_done", all_of(pass_done, pass_last))
-    across_last = count_up(module, "array_across", now["across_most"], pixel_done)
-    down_last = count_up(module, "array_down", now["down_most"], all_of(pixel_done, across_last))
+    _, across_last = count_up(module, "array_across", now["across_most"], pixel_done)
+    _, down_last = count_up(module, "array_down", now["down_most"], all_of(pixel_done, across_last))
     last = module.wire("array_last", all_of(pixel_done, across_last, down_last))
     armed = signal("array_armed")
     module.assigns.append((load, all_of(armed, any_of(~active, last))))
@@ -154,19 +154,9 @@ def array_front(module: Module, table: Table, load: Signal, ready: Expr, weight_
         module.drive(turn, select(load, restart, select(turn_last, begins, following)), any_of(load, all_of(ends, round_last)))
         following = select(all_of(ends, ~round_last), turn, following)
     module.drive(weight, select(load, restart, select(all_of(ends, pass_last), begins, following)), any_of(load, works))
+    opens = all_of(compare("==", round_at, 0), compare("==", turn_at, 0))
     return ArrayIssue(active, entries, address, now["bank"], works, starts, ends, weight, now["signed"], inside, now["words"],
-                      slot, _position(now["round_most"], "round"), _first(now, round_last, turn_last), pass_last, now)
-
-
-def _position(most: Expr, name: str) -> Expr:
-    """The value of a counter of `count_up`."""
-    return ZERO if most == ZERO else signal(f"array_{name}_at", 0, most.hi)
-
-
-def _first(now: Mapping[str, Expr], round_last: Expr, turn_last: Expr) -> Expr:
-    """Whether neither of the counters of passes has moved."""
-    known = [(now["round_most"], round_last, "round"), (now["turn_most"], turn_last, "turn")]
-    return all_of(*(compare("==", _position(most, name), 0) for most, last, name in known if last != ONE))
+                      slot, round_at, opens, pass_last, now)
 
 
 def _idled(module: Module, idle: Expr, ends: Signal, spent: Expr) -> Expr:

@@ -98,7 +98,8 @@ def depthwise_front(module: Module, config: Config, table: Table, load: Signal, 
     module.assigns.append((busy, any_of(reading, waiting, outputs.emitting)))
     module.assigns.append((steps, all_of(busy, phase_last)))
     pixels = all_of(steps, reading)
-    read_last = module.wire("depthwise_read_last", all_of(pixels, count_up(module, "depthwise_pixel", now["pixel_most"], pixels)))
+    _, pixel_last = count_up(module, "depthwise_pixel", now["pixel_most"], pixels)
+    read_last = module.wire("depthwise_read_last", all_of(pixels, pixel_last))
     armed = signal("depthwise_armed")
     # A job begins between two positions: at rest, or with the position behind the last pixel of the one before.
     module.assigns.append((load, all_of(armed, any_of(~busy, all_of(steps, any_of(~reading, read_last))))))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import fifo_module
+from dovetail.fpga.engines.stream import reserved_fifo
 from dovetail.fpga.reusable import outside
 from dovetail.fpga.reusable.outside import ArrivingWord, Progress
 from dovetail.fpga.reusable.storage import Beat, Table, count_up, read_entries
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, choose, compare, pack, select, signal
-from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.arrays import jobs
 from dovetail.hardware.arrays.jobs import ArrayProgram, Bank, Job, TransferKind
 from dovetail.hardware.arrays.layers import Config
@@ -48,11 +48,8 @@ def stream_weights(module: Module, program: ArrayProgram, take: Signal) -> tuple
     address = pack([(ZERO, low), (burst, outside.ADDRESS_BITS - low)])
     module.output("memory_request_address", module.wire("weights_address", address))
     module.output("memory_request_beats", beats)
-    fifo = fifo_module(f"{module.name}_weights_fifo", width, depth, reserved=True)
     valid, beat = module.net("weights_waiting"), module.net("weights_beat", width)
-    module.instances.append(Instance(fifo.name, "weights_fifo", (
-        ("in_valid", arrives), ("in_data", data), ("out_valid", valid), ("out_ready", take), ("out_data", beat))))
-    return valid, beat, fifo
+    return valid, beat, reserved_fifo(module, "weights_fifo", depth, (arrives, data), (valid, take, beat))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +130,14 @@ def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Ex
     """Beats of weights and constants for either engine, and when those of a job are complete."""
     behind = signal("fill_constants")
     most = select(behind, fields["constant_most"], fields["beat_most"])
-    beat_at, beat_last = _count(module, "fill_beat", most, weighs)
+    beat_at, beat_last = count_up(module, "fill_beat", most, weighs)
     row_most = select(behind, fields["word_most"], fields["row_most"])
-    row_at, row_last = _count(module, "fill_row", row_most, all_of(weighs, beat_last))
+    row_at, row_last = count_up(module, "fill_row", row_most, all_of(weighs, beat_last))
     ends = module.wire("fill_part_ends", all_of(weighs, beat_last, row_last))
     module.drive(behind, ~behind, ends, 0)
     done = module.wire("fill_job_done", all_of(ends, behind))
     value = module.register("fill_value", beat)
-    piece = None if beat_at is None else module.register("fill_piece", beat_at)
+    piece = module.register("fill_piece", beat_at) if isinstance(beat_at, Signal) else None
     weights: list[Beat | None] = []
     constants: list[Beat | None] = []
     engine = fields["engine"]
@@ -154,15 +151,9 @@ def _fill_engines(module: Module, program: ArrayProgram, fields: Mapping[str, Ex
         for base, part, kept in zip(bases, (~behind, behind), (weights, constants), strict=True):
             what = "weights" if kept is weights else "constants"
             when = module.register(f"fill_{name}_{what}", all_of(weighs, own, part), reset=0)
-            at = base if row_at is None else module.wire(f"fill_{name}_{what}_at", base + row_at)
+            at = base if row_at == ZERO else module.wire(f"fill_{name}_{what}_at", base + row_at)
             kept.append(Beat(when, piece, module.register(f"fill_{name}_{what}_address", at), value))
     return (weights[0], weights[1]), (constants[0], constants[1]), done
-
-
-def _count(module: Module, name: str, most: Expr, step: Expr) -> tuple[Signal | None, Expr]:
-    """A counter from 0 to `most` that starts again behind it, with its value."""
-    last = count_up(module, name, most, step)
-    return (None if last == ONE else signal(f"{name}_at", 0, most.hi)), last
 
 
 def _slots(module: Module, engine: Expr, loads: Sequence[Signal | None], dones: Sequence[Signal | None],
@@ -278,9 +269,7 @@ def leave_frames(module: Module, words: int, value_bits: int, config: Config, fi
     ready = module.input("out_ready")
     valid, data = module.net("output_valid"), module.net("output_data", width)
     module.drive(spare, spare + all_of(valid, ready) - issues, reset=LEAVING_BEATS)
-    fifo = fifo_module(f"{module.name}_output_fifo", width, LEAVING_BEATS, reserved=True)
-    module.instances.append(Instance(fifo.name, "output_fifo", (
-        ("in_valid", arrived), ("in_data", held), ("out_valid", valid), ("out_ready", ready), ("out_data", data))))
+    fifo = reserved_fifo(module, "output_fifo", LEAVING_BEATS, (arrived, held), (valid, ready, data))
     module.output("out_valid", valid)
     module.output("out_data", data)
     return streaming, at, fifo

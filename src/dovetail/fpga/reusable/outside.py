@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import fifo_module
+from dovetail.fpga.engines.stream import reserved_fifo
 from dovetail.fpga.reusable.storage import count_up, read_entries
 from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
-from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.arrays.jobs import BURST_BEATS, ArrayProgram, ArrayTransfer, Bank, TransferKind, fifo_depth
 from dovetail.hardware.arrays.stripes import beats_per_word, words_per_beat
 
@@ -108,11 +108,8 @@ def request_transfers(module: Module, program: ArrayProgram, take: Signal, now: 
     if isinstance(writes, Signal):
         module.output("memory_request_write", writes)
     arrives, data = module.input("memory_valid"), module.input("memory_data", width)
-    fifo = fifo_module(f"{module.name}_read_fifo", width, depth, reserved=True)
     valid, beat = module.net("read_waiting"), module.net("read_beat", width)
-    module.instances.append(Instance(fifo.name, "read_fifo", (
-        ("in_valid", arrives), ("in_data", data), ("out_valid", valid), ("out_ready", take), ("out_data", beat))))
-    return valid, beat, fifo, entries.fifo
+    return valid, beat, reserved_fifo(module, "read_fifo", depth, (arrives, data), (valid, take, beat)), entries.fifo
 
 
 def _runs(transfers: Sequence[ArrayTransfer]) -> list[ArrayTransfer]:
@@ -160,8 +157,8 @@ def place_rows(module: Module, program: ArrayProgram, fields: Mapping[str, Expr]
     elif beat.width > size:
         word = module.wire("load_cut", beat.bits(0, size))
     assert word is not None
-    row_word_last = count_up(module, "load_word", fields["word_most"], writes)
-    row_last = count_up(module, "load_row", fields["row_most"], all_of(writes, row_word_last))
+    _, row_word_last = count_up(module, "load_word", fields["word_most"], writes)
+    _, row_last = count_up(module, "load_row", fields["row_most"], all_of(writes, row_word_last))
     module.assigns.append((last, row_word_last))
     depth = max(program.depths[Bank.LOADED], program.depths[Bank.ADDED])
     at = signal("load_at", 0, (1 << max(2, depth.bit_length())) - 1)
@@ -186,8 +183,8 @@ def leave_rows(module: Module, program: ArrayProgram, now: Progress, read: Signa
             for key in ("row_most", "word_most")}
     issues = module.wire("store_issues", all_of(active, compare("!=", spare, 0)))
     words, piece, makes = _pieces(module, program, issues)
-    word_last = count_up(module, "store_word", kept["word_most"], words)
-    row_last = count_up(module, "store_row", kept["row_most"], all_of(words, word_last))
+    _, word_last = count_up(module, "store_word", kept["word_most"], words)
+    _, row_last = count_up(module, "store_row", kept["row_most"], all_of(words, word_last))
     flushes = module.wire("store_beats", issues if makes is None else all_of(issues, any_of(makes, word_last)))
     if makes is not None:
         assert piece is not None
@@ -204,9 +201,7 @@ def leave_rows(module: Module, program: ArrayProgram, now: Progress, read: Signa
                  module.register("store_word_arrived", module.register("store_word_read", issues, reset=0), reset=0))
     ready, valid, data = module.input("memory_write_ready"), module.net("leaving_valid"), module.net("leaving_data", width)
     module.drive(spare, spare + all_of(valid, ready) - flushes, reset=LEAVING_BEATS)
-    fifo = fifo_module(f"{module.name}_write_fifo", width, LEAVING_BEATS, reserved=True)
-    module.instances.append(Instance(fifo.name, "write_fifo", (
-        ("in_valid", arrived), ("in_data", beat), ("out_valid", valid), ("out_ready", ready), ("out_data", data))))
+    fifo = reserved_fifo(module, "write_fifo", LEAVING_BEATS, (arrived, beat), (valid, ready, data))
     module.output("memory_write_valid", valid)
     module.output("memory_write_data", data)
     return at, (entries.fifo, fifo)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import fifo_module, in_blocks
+from dovetail.fpga.engines.stream import in_blocks, reserved_fifo
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
-from dovetail.fpga.rtl.modules import Instance, Memory, Module, Rom
+from dovetail.fpga.rtl.modules import Memory, Module, Rom
 
 Table = dict[str, list[int]]
 """Fields of entries by name, job after job."""
@@ -52,11 +52,8 @@ def read_entries(module: Module, name: str, table: Table, taken: Signal) -> Entr
     arriving = module.register(f"{name}_arriving", fetch, reset=0)
     arrived = module.register(f"{name}_arrived", arriving, reset=0)
     entry = module.register(f"{name}_held", read)
-    fifo = fifo_module(f"{module.name}_{name}_fifo", width, READ_AHEAD, reserved=True)
     valid = module.net(f"{name}_valid")
-    module.instances.append(Instance(fifo.name, f"{name}_fifo", (
-        ("in_valid", arrived), ("in_data", entry), ("out_valid", valid), ("out_ready", taken), ("out_data", head))))
-    return Entries(valid, fields, fifo)
+    return Entries(valid, fields, reserved_fifo(module, f"{name}_fifo", READ_AHEAD, (arrived, entry), (valid, taken, head)))
 
 
 def kept_entry(module: Module, name: str, entries: Entries, load: Expr) -> dict[str, Expr]:
@@ -65,14 +62,14 @@ def kept_entry(module: Module, name: str, entries: Entries, load: Expr) -> dict[
             for key, value in entries.fields.items()}
 
 
-def count_up(module: Module, name: str, most: Expr, step: Expr) -> Expr:
-    """The bit "at the last value" of a counter from 0 to `most` that starts again behind it; `most` may change between rounds."""
+def count_up(module: Module, name: str, most: Expr, step: Expr) -> tuple[Expr, Expr]:
+    """A counter from 0 to `most` that starts again behind it, and whether it is there; `most` may change between rounds."""
     if most == ZERO:
-        return ONE
+        return ZERO, ONE
     value = signal(f"{name}_at", 0, most.hi)
     last = module.wire(f"{name}_last", compare("==", value, most))
     module.drive(value, select(last, 0, value + 1), step, 0)
-    return last
+    return value, last
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +168,8 @@ def walk(module: Module, name: str, table: Table, token: Expr, address_bits: int
     last = module.net(f"{name}_last")
     entries = read_entries(module, name, table, last)
     fields = entries.fields
-    word_last = count_up(module, f"{name}_word", fields["word_most"], token)
-    pixel_last = count_up(module, f"{name}_pixel", fields["pixel_most"], all_of(token, word_last))
+    _, word_last = count_up(module, f"{name}_word", fields["word_most"], token)
+    _, pixel_last = count_up(module, f"{name}_pixel", fields["pixel_most"], all_of(token, word_last))
     module.assigns.append((last, all_of(token, word_last, pixel_last)))
     first, running = signal(f"{name}_first"), signal(f"{name}_running", 0, (1 << address_bits) - 1)
     module.drive(first, last, token, 1)

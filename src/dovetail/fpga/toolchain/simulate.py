@@ -122,37 +122,43 @@ class _Told:
     toggles: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[_Told]:
-    """Run the program over the jobs of a folder; returns what each design told."""
-    told = [_Told() for _ in designs]
+def run_program(program: Path, folder: Path, name: str, accept: tuple[int, ...], on_frame: Callable[[int], None] | None,
+                on_line: Callable[[str], None], timeout_s: float = RUN_TIMEOUT_S) -> tuple[int, str]:
+    """Run a compiled simulation over the files of a folder; returns its exit code, one of `accept`, and what it says of failing.
+
+    `on_line` hears what is said of neither frames nor failing.
+    """
     failure: list[str] = []
 
     def listen(line: str) -> None:
         word, _, rest = line.partition(" ")
-        if word == "frame" and on_frame is not None:
-            on_frame(int(rest))
-        elif word == "failed":
+        if word == "failed":
             failure.append(rest)
-        elif match := re.fullmatch(r"high_water (?:\S*?\.)??d(\d+)\.(\S+) +(\d+)", line):
+        elif word != "frame":
+            on_line(line)
+        elif on_frame is not None:
+            on_frame(int(rest))
+
+    code = run_tool(Command("simulation", (str(program / PROGRAM), str(folder)), program, folder / "simulation.log", timeout_s,
+                            RUN_MEMORY_BYTES, on_line=listen, accept=accept))
+    if code and not failure:
+        raise ToolError(f"{name}: exit code {code} without a reason; delete the cache and try again")
+    return code, "".join(failure)
+
+
+def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[_Told]:
+    """Run the program over the jobs of a folder; returns what each design told."""
+    told = [_Told() for _ in designs]
+
+    def listen(line: str) -> None:
+        if match := re.fullmatch(r"high_water (?:\S*?\.)??d(\d+)\.(\S+) +(\d+)", line):
             told[int(match[1])].high_water[match[2]] = int(match[3])
         elif match := re.fullmatch(r"toggles (?:\S*?\.)??d(\d+)\.(\S+) +(\d+) +(\d+)", line):
             told[int(match[1])].toggles[match[2]] = (int(match[3]), int(match[4]))
 
-    command = Command(
-        tool="simulation",
-        arguments=(str(program / PROGRAM), str(folder)),
-        cwd=program,
-        log=folder / "simulation.log",
-        timeout_s=RUN_TIMEOUT_S,
-        memory_bytes=RUN_MEMORY_BYTES,
-        on_line=listen,
-        accept=(0, STUCK, TOO_MANY, UNSTABLE),
-    )
-    code = run_tool(command)
+    code, report = run_program(program, folder, "simulation", (0, STUCK, TOO_MANY, UNSTABLE), on_frame, listen)
     if code:
-        if not failure:
-            raise ToolError(f"simulation: exit code {code} without a reason; delete the cache and try again")
-        raise MismatchError(_explain(code, failure[0], designs))
+        raise MismatchError(_explain(code, report, designs))
     return told
 
 
