@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from dovetail.cost.budget import check_budget
-from dovetail.errors import BuildError, ToolError, UnverifiedError
+from dovetail.errors import BuildError, ToolError, UnverifiedError, UsageError
 from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
+from dovetail.fpga.toolchain.place import device_of, place_ecp5
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
@@ -33,7 +34,7 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan import Assignment, Plan
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.planning import Options, decide
-from dovetail.platform.device import Kind, Platform
+from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform, platform_to_dict
 from dovetail.progress import Progress, silent
 from dovetail.report.collect import collect, describe_design
@@ -193,8 +194,12 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
     return found
 
 
-def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent) -> list[dict[str, Any]]:
-    """Count what every FPGA part needs, into `synthesis.json`; what cannot fit its board is refused, unless a family is named."""
+def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent,
+                     route: bool = False) -> list[dict[str, Any]]:
+    """Count what every FPGA part needs, into `synthesis.json`; what cannot fit its board is refused, unless a family is named.
+
+    With `route` parts are placed and routed too, which tells their clock; open tools do that for ECP5 alone.
+    """
     found: list[dict[str, Any]] = []
     parts = hardware_of(build, "nothing to synthesize")
     if family is None:
@@ -203,12 +208,21 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
         chosen = family or build.platform.device(device).family
         if chosen is None:
             raise BuildError(f"{build.folder}: device {device} names no FPGA family; pass --family")
+        if route and chosen != "ecp5":
+            raise UsageError(f"--route: {name} for {chosen}; open tools route ECP5 alone, pass --family ecp5")
+        clock = {"fmax_hz": _routed_hz(design, build.platform.device(device))} if route else {}
         result = synthesize(design, chosen, partial(progress, f"synthesize {name} for {chosen}"))
         found.append({"device": device, "segment": name, "family": chosen,
                       "tool": f"{result.tool} {result.version}", "resources": dict(result.resources),
-                      "notes": list(result.notes)})
+                      "notes": list(result.notes), **clock})
     replace_text(build.folder / "synthesis.json", dump({"schema": SCHEMA, "results": found}))
     return found
+
+
+def _routed_hz(design: Design, board: Device) -> float:
+    """The clock that a design reaches on the board's ECP5, or on the largest one where the board has another FPGA."""
+    size = device_of(board.part) if board.family == "ecp5" and board.part else "85k"
+    return place_ecp5(design, size, freq_mhz=(board.clock_hz or 100e6) / 1e6).fmax_mhz * 1e6
 
 
 def export_build(build: Build, vendor: str, folder: Path, part: str | None = None) -> list[Path]:

@@ -15,7 +15,7 @@ from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from dovetail.report.fronts import shown_kinds
-from dovetail.report.units import joules, objective, percent, proof, rate, seconds
+from dovetail.report.units import hertz, joules, objective, percent, proof, rate, seconds
 from dovetail.runtime.build import Build
 from dovetail.runtime.verification import clocks_sentence
 from dovetail.words import counted, plural, shortened
@@ -287,6 +287,8 @@ def synthesis_table(results: Sequence[Mapping[str, Any]], build: Build) -> str:
                 for name, amount in result["resources"].items()]
         lines += [f"{result['segment']} for {result['family']} ({result['tool']})",
                   table(["resource", "counted", "planned", "available"], rows, right=(1, 2, 3)), *result["notes"]]
+        if "fmax_hz" in result:
+            lines.append(f"clock after place and route: {hertz(result['fmax_hz'])}")
         if other:
             lines.append(f"{device.name} is a {device.family}: its registers and DSPs are other blocks than those of "
                          f"{result['family']}, so that none are shown as planned or available")

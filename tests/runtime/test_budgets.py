@@ -10,7 +10,7 @@ import pytest
 
 from dovetail import pipeline
 from dovetail.cost.dhm import dhm_costs
-from dovetail.errors import InfeasibleError, ToolError
+from dovetail.errors import InfeasibleError, ToolError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.plan import whole_on
 from dovetail.planning import Options
@@ -63,3 +63,16 @@ def test_synthesis_of_what_cannot_fit_is_refused_before_the_synthesizer_is_looke
     assert caught.value.exit_code == 1
     with pytest.raises(ToolError, match="/nowhere/yosys is not an executable file"):
         pipeline.synthesize_build(small, "ecp5")
+    with pytest.raises(UsageError, match=r"^--route: .* for xcup; open tools route ECP5 alone, pass --family ecp5$"):
+        pipeline.synthesize_build(small, "xcup", route=True)
+
+
+def test_routing_needs_the_router(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calibration = EXAMPLE / "fashion.onnx", EXAMPLE / "calibration.npz"
+    first = next(n for n in pipeline.decide_numbers(model, calibration).graph.nodes if n.op.kind == "Conv")
+    build = pipeline.compile(model, "ecp5-85", tmp_path / "build", calibration=calibration, verify=False,
+                             assignment={first.name: whole_on("fpga")})
+    monkeypatch.setenv("DOVETAIL_NEXTPNR", "/nowhere/nextpnr-ecp5")
+    with pytest.raises(ToolError, match="/nowhere/nextpnr-ecp5 is not an executable file; correct or unset DOVETAIL_NEXTPNR"):
+        pipeline.synthesize_build(build, route=True)
+    assert not (build.folder / "synthesis.json").exists()

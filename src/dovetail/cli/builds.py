@@ -46,6 +46,7 @@ def add_commands(commands: options.Commands) -> None:
     synth = commands.on_build("synth", "count the FPGA part's resources with an open synthesizer",
                               "dovetail synth build/model --family ecp5")
     synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
+    synth.add_argument("--route", action="store_true", help="place and route it too, which tells its clock (ecp5, by nextpnr)")
 
     export = commands.on_build("export", "write the FPGA parts as projects for a vendor's tool, or the open one",
                                "dovetail export build/model --vendor quartus -o projects/model")

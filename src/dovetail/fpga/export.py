@@ -8,7 +8,6 @@ it between shift registers (`place.pin_wrapper`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from dovetail.fpga.axi.memory import MASTER
 from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
 from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.export_pages import link_page, readme
-from dovetail.fpga.toolchain.place import core_pins, pin_wrapper
+from dovetail.fpga.toolchain.place import core_pins, device_of, pin_wrapper
 from dovetail.platform.load import is_part
 
 TOP_VARIABLE = "DOVETAIL_TOP"
@@ -187,7 +186,7 @@ def _oss(project: Project) -> dict[str, str]:
     wrappers = {f"rtl/pins_{top}.v": pin_wrapper(top, pins, f"pins_{top}") for top, pins in project.tops.items()}
     sources = [*project.verilog, *wrappers]
     inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources
-    size = f"{_kilo_luts(project.part)}k"
+    size = device_of(project.part)
     lines = [
         "# make: synthesis, placement, routing and bitstream with Yosys, nextpnr and Project Trellis.",
         f"{TOP_VARIABLE} ?= {project.top}",
@@ -215,15 +214,6 @@ def _oss(project: Project) -> dict[str, str]:
     lpf = _text([f'FREQUENCY PORT "clk" {project.clock_hz / 1e6:g} MHZ;',
                  "# Pins of your board go here, such as: LOCATE COMP \"clk\" SITE \"P3\";"])
     return {"Makefile": _text(lines), "clock.lpf": lpf, **wrappers}
-
-
-def _kilo_luts(part: str) -> int:
-    """85 of LFE5U-85F-6BG381C."""
-    found = re.fullmatch(r"LFE5U-(12|25|45|85)F(-.*)?", part)
-    if found is None:
-        raise UsageError(f"part {part}: not an ECP5 that the open tools know; "
-                         "possible: LFE5U-12F, LFE5U-25F, LFE5U-45F, LFE5U-85F")
-    return int(found[1])
 
 
 def _text(lines: list[str]) -> str:

@@ -126,7 +126,7 @@ def synth_command(options: argparse.Namespace) -> int:
     """Run `dovetail synth`."""
     build = open_build(options)
     with progress_bar() as progress:
-        results = pipeline.synthesize_build(build, options.family, progress)
+        results = pipeline.synthesize_build(build, options.family, progress, options.route)
     pipeline.write_report(build)
     emit(options.json, results, lambda: terminal.synthesis_table(results, build))
     return 0

@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
 from collections import Counter
@@ -57,11 +58,20 @@ def find_nextpnr() -> Tool:
     return Tool("nextpnr-ecp5", (sys.executable, "-c", start), version)
 
 
+def device_of(part: str) -> str:
+    """85k of LFE5U-85F-6BG381C."""
+    found = re.fullmatch(r"LFE5U-(12|25|45|85)F(-.*)?", part)
+    if found is None:
+        raise UsageError(f"part {part}: not an ECP5 that the open tools know; "
+                         "possible: LFE5U-12F, LFE5U-25F, LFE5U-45F, LFE5U-85F")
+    return f"{found[1]}k"
+
+
 def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: float = 100.0) -> Placement:
     """Synthesize, place and route a design; `freq_mhz` is what the router aims for, and missing it is no failure."""
     if device not in DEVICES:
         raise UsageError(f"placement of {design.top}: device is {device}; known are {', '.join(DEVICES)}")
-    yosys, nextpnr = find_synthesizer("ecp5"), find_nextpnr()
+    nextpnr, yosys = find_nextpnr(), find_synthesizer("ecp5")
     files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design))}
     sources = " ".join(name for name in files if is_verilog(name))
     files["pins.ys"] = f"read_verilog {sources}\nsynth_ecp5 -top {TOP} -json pins.json\n"
