@@ -12,8 +12,7 @@ import pytest
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.toolchain import tools
-from dovetail.fpga.toolchain.resources import RESOURCES
-from dovetail.fpga.toolchain.synthesize import divide, find_synthesizer, parse_cells, synthesize
+from dovetail.fpga.toolchain.synthesize import RESOURCES, divide, find_synthesizer, parse_cells, synthesize
 from dovetail.platform.fitted import dhm_model
 
 
