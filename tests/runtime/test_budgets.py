@@ -11,11 +11,14 @@ import pytest
 from dovetail import pipeline
 from dovetail.cost.dhm import dhm_costs
 from dovetail.errors import InfeasibleError, ToolError, UsageError
+from dovetail.fpga.toolchain.place import Placement
+from dovetail.fpga.toolchain.synthesize import Synthesis
 from dovetail.ir import Graph
 from dovetail.partition.plan import whole_on
 from dovetail.planning import Options
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
+from dovetail.terminal import synthesis_table
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fashion"
 NO_TOOL = {"DOVETAIL_YOSYS": "/nowhere/yosys", "DOVETAIL_VERILATOR": "/nowhere/verilator"}
@@ -67,7 +70,7 @@ def test_synthesis_of_what_cannot_fit_is_refused_before_the_synthesizer_is_looke
         pipeline.synthesize_build(small, "xcup", route=True)
 
 
-def test_routing_needs_the_router(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_routing_needs_the_router_and_tells_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, calibration = EXAMPLE / "fashion.onnx", EXAMPLE / "calibration.npz"
     first = next(n for n in pipeline.decide_numbers(model, calibration).graph.nodes if n.op.kind == "Conv")
     build = pipeline.compile(model, "ecp5-85", tmp_path / "build", calibration=calibration, verify=False,
@@ -76,3 +79,9 @@ def test_routing_needs_the_router(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ToolError, match="/nowhere/nextpnr-ecp5 is not an executable file; correct or unset DOVETAIL_NEXTPNR"):
         pipeline.synthesize_build(build, route=True)
     assert not (build.folder / "synthesis.json").exists()
+    counted = Synthesis("ecp5", "Yosys", "0.0", {}, {"lut4": 1.0}, (), 0.0, False)
+    monkeypatch.setattr(pipeline, "synthesize", lambda design, family, progress: counted)
+    monkeypatch.setattr(pipeline, "place_ecp5", lambda design, size, freq_mhz: Placement(64.0, {size: 1}, {}, False))
+    (found,) = pipeline.synthesize_build(build, route=True)
+    assert found["fmax_hz"] == 64e6
+    assert "clock after place and route: 64.0 MHz" in synthesis_table([found], build)
