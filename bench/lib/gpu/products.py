@@ -22,7 +22,7 @@ import numpy as np
 from dovetail.files import replace_text
 from dovetail.kernels.estimator import FITTED_ON, Floats, KernelWork, products_s, seconds, tiles_of
 from dovetail.kernels.lower import lower
-from dovetail.kernels.products import LEAST, MOST, Shares, features, shares, sizes_of, table
+from dovetail.kernels.products import LEAST, MOST, Shares, features, shares, shipped, sizes_of
 from dovetail.kernels.table import work_of
 from dovetail.platform.gpu_specification import specification
 from lib.gpu.cases import FIRST, NETWORK, SECOND
@@ -148,7 +148,7 @@ def main(asked: Sequence[str]) -> None:
     every = timed(options.record)
     if options.fit:
         replace_text(WRITTEN, written(fitted(every), json.loads(options.record.read_text("utf-8")), every))
-        table.cache_clear()
+        shipped.cache_clear()
     found = judged_apart(every)
     for name, one in found.items():
         print(f"{name:15} {one['kernels']} products, best tile wrong by {one['error_median']:.0%} in the median; first of "

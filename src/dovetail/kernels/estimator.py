@@ -11,17 +11,15 @@ Tiles are judged by the array: one entry per tile, of one kernel or of many.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.kernels.products import Shares, reached
+from dovetail.kernels.products import Shares, reached, shipped
 from dovetail.platform.gpu_specification import Gpu, specification
 
 Config = Mapping[str, int]
@@ -93,13 +91,6 @@ def work_from(out: Programs, c: Tiles, amounts: dict[str, Number], flops: Number
                       products / (32 * c["num_warps"]), busiest)
 
 
-@cache
-def _table() -> Mapping[str, Any]:
-    text = resources.files("dovetail.kernels").joinpath("costs.toml").read_text("utf-8")
-    table: dict[str, Any] = tomllib.loads(text)
-    return table
-
-
 @dataclass(frozen=True, slots=True)
 class Factors:
     """How much dearer a tile is than its amounts say: by sizes of tiles, or products of them (`BP*BN`), a table each."""
@@ -141,7 +132,7 @@ class Costs:
 @cache
 def costs() -> Mapping[str, Costs]:
     """What the amounts of every kernel cost."""
-    return {kernel: costs_from(held) for kernel, held in _table().items() if kernel != "judged"}
+    return {kernel: costs_from(held) for kernel, held in shipped("costs.toml").items() if kernel != "judged"}
 
 
 def costs_from(held: Mapping[str, Any]) -> Costs:
@@ -169,7 +160,7 @@ class FitErrors:
 @cache
 def judged() -> FitErrors:
     """The error of estimates where they were fitted."""
-    found = _table()["judged"]
+    found = shipped("costs.toml")["judged"]
     return FitErrors(**{**found, "fitted": tuple(found["fitted"])})
 
 

@@ -31,16 +31,15 @@ Shares = Mapping[str, Mapping[str, float]]
 
 
 @cache
-def table() -> Mapping[str, Any]:
-    """products.toml."""
-    text = resources.files("dovetail.kernels").joinpath("products.toml").read_text("utf-8")
-    found: dict[str, Any] = tomllib.loads(text)
+def shipped(file: str) -> Mapping[str, Any]:
+    """A table of fitted numbers that comes with the package."""
+    found: dict[str, Any] = tomllib.loads(resources.files("dovetail.kernels").joinpath(file).read_text("utf-8"))
     return found
 
 
 def shares() -> Shares:
     """Those that come with the package."""
-    found: Shares = table()["shares"]
+    found: Shares = shipped("products.toml")["shares"]
     return found
 
 
@@ -65,7 +64,7 @@ def reached(kernel: str, tiles: Mapping[str, Floats], other: Shares | None = Non
 
 def measured(kernel: str, tiles: Mapping[str, Floats]) -> NDArray[np.bool_]:
     """Which tiles have sizes that were timed often: of others, shares are extrapolated."""
-    return np.isin(sizes_of(tiles), table()["timed"][kernel])
+    return np.isin(sizes_of(tiles), shipped("products.toml")["timed"][kernel])
 
 
 def sizes_of(tiles: Mapping[str, Floats]) -> list[str]:
