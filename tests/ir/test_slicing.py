@@ -118,7 +118,7 @@ def test_products_and_tables_join_also_where_an_operand_is_stretched(
         check_joins(Mul(), (shape, small), where, seed)
         check_joins(Add(), (small, shape, small), where, seed)
     check_joins(Lookup("noise", True), (shape,), where, seed)
-    check_joins(Lookup("noise", True, by_channel=True), (shape,), where, seed)
+    check_joins(Lookup("noise", True, per_channel=True), (shape,), where, seed)
 
 
 def test_input_channel_shares_carry_no_bias_and_no_activation() -> None:

@@ -249,7 +249,7 @@ def _select_reason(graph: Graph, node: Node, op: ir.Select, inputs: list[Format]
 
 
 def _lookup_reason(graph: Graph, node: Node, op: ir.Lookup, inputs: list[Format]) -> str | None:
-    flat = op.by_channel and len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
+    flat = op.per_channel and len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
     return "a table per feature of a flattened map; look up before flattening" if flat else None
 
 
@@ -307,7 +307,7 @@ def _treats_alike(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> bool:
             factors = [np.diagonal(matrix, i * len(matrix)) for i in range(len(inputs))]
             return _uniform(rescale) and len(set(bias)) == 1 and all(len(np.unique(f)) == 1 for f in factors)
         case ir.Lookup():
-            return not node.op.by_channel
+            return not node.op.per_channel
         case ir.Mul():
             return len({f.channels for f in inputs}) == 1 and _uniform(_rescale(graph, node))
         case ir.AvgPool() | ir.MaxPool() | ir.GlobalAvgPool():

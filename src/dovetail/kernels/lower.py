@@ -285,8 +285,8 @@ class Lowering:
         x, y = self.places[node.inputs[0]], self._target(node.output)
         offset = layers.offset_of(layers.byte_scheme(self.graph, node.output))
         table = (self.graph.params(node)[0].array.astype(np.int32) - offset).astype(np.int8).reshape(-1)
-        if op.by_channel or not self._activate(node, y, layers.LOOKED_UP, table):
-            self._move(node, moves.looked_up(x, table, y, op.by_channel), y)
+        if op.per_channel or not self._activate(node, y, layers.LOOKED_UP, table):
+            self._move(node, moves.looked_up(x, table, y, op.per_channel), y)
 
     def _move(self, node: ir.Node, move: moves.MoveLaunch, y: TensorLayout) -> None:
         self.work.append(moved_call(self.gpu, self.kind, node.name, move, y))

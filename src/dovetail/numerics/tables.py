@@ -41,7 +41,7 @@ def _tabulated(graph: Graph, node: Node, formula: Function) -> tuple[Node, Const
     source, target = graph.scheme(node.inputs[0]), graph.scheme(node.output)
     op = Lookup(formula.name, source.signed, formula.per_channel)
     entries = table_of(formula, [c.array for c in graph.params(node)], op.lo, source, target)
-    table = Constant(f"{node.name}_table", entries if op.by_channel else entries[0])
+    table = Constant(f"{node.name}_table", entries if op.per_channel else entries[0])
     return replace(node, op=op, params=(table.name,)), table
 
 

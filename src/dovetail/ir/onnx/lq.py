@@ -65,8 +65,8 @@ class _Body(FunctionBody):
 
     def define(self, name: str, op: Coded | Thresholds, rank: int) -> Any:
         if isinstance(op, Thresholds):
-            shape = [1, -1] + [1] * (rank - 2) if op.by_channel else []
-            self._count(self.cast("x", TensorProto.FLOAT), self.cast("steps", TensorProto.FLOAT), op.bits, shape, op.by_channel)
+            shape = [1, -1] + [1] * (rank - 2) if op.per_channel else []
+            self._count(self.cast("x", TensorProto.FLOAT), self.cast("steps", TensorProto.FLOAT), op.bits, shape, op.per_channel)
             return self.function(DOMAIN, name, ["x", "steps"], ["bits"])
         self._coded(op, rank)
         return self.function(DOMAIN, name, ["x", *PARAMETERS], [*(CONV if op.body.window else ()), *BITS])

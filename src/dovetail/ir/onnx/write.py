@@ -291,7 +291,7 @@ def _lookup(writer: Writer, node: Node, op: Lookup, codes: str, output: str) -> 
     table = writer.graph.constants[node.params[0]].array
     shape = writer.graph.shape(node.output)
     offset = np.asarray(-op.lo, dtype=np.int32)
-    if op.by_channel:
+    if op.per_channel:
         offset = (np.arange(shape[1], dtype=np.int32) * TABLE_ENTRIES - op.lo).reshape((1, -1) + (1,) * (len(shape) - 2))
     wide = writer.emit("Cast", [codes], f"{stem}codes", f"{stem}cast", to=TensorProto.INT32)
     index = writer.emit("Add", [wide, writer.constant(f"{stem}offset", offset.astype(np.int32))], f"{stem}index", f"{stem}shift")

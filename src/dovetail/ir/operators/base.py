@@ -40,7 +40,6 @@ class Clamp:
     def __str__(self) -> str:
         return f"[{self.lo:g},{self.hi:g}]"
 
-
     def after(self, first: Clamp | None) -> Clamp:
         """What this clamp and one before it are together."""
         if first is None:
@@ -222,8 +221,8 @@ class Op:
         return OperatorShare(self, reads, params, cut(whole(out), dim, start, stop))
 
     def attributes(self) -> str:
-        """Attributes for the text form, one line."""
-        return ""
+        """Attributes for the text form, one line; here the activation."""
+        return f"clamp {self.clamp}" if self.clamp else ""
 
 
 @dataclass(frozen=True, slots=True)

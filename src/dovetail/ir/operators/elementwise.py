@@ -31,9 +31,6 @@ class Elementwise(Op):
             raise ModelError(f"{self.kind}: inputs of different shapes {[list(s) for s in inputs]}; they must be equal")
         return inputs[0]
 
-    def attributes(self) -> str:
-        return f"clamp {self.clamp}" if self.clamp else ""
-
 
 @dataclass(frozen=True, slots=True)
 class Broadcast(Elementwise):

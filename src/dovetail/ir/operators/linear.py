@@ -82,6 +82,3 @@ class Reduce(Op):
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
         bias = params[0].reshape((1, -1) + (1,) * (inputs[0].ndim - 2))
         return sum(inputs[1:], inputs[0]) + bias
-
-    def attributes(self) -> str:
-        return f"clamp {self.clamp}" if self.clamp else ""

@@ -171,7 +171,7 @@ class Thresholds(Pointwise):
     learned: ClassVar[bool] = True
 
     bits: int
-    by_channel: bool = False
+    per_channel: bool = False
 
     def __post_init__(self) -> None:
         check_bits("Thresholds", self.bits)
@@ -180,19 +180,15 @@ class Thresholds(Pointwise):
     def code_bits(self) -> int:
         return self.bits
 
-    @property
-    def per_channel(self) -> bool:
-        return self.by_channel
-
     def param_shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
         steps = steps_of(self.bits)
-        return ((inputs[0][1], steps) if self.by_channel else (steps,),)
+        return ((inputs[0][1], steps) if self.per_channel else (steps,),)
 
     def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
         return count_steps(inputs[0], params[0]).astype(np.float64)
 
     def attributes(self) -> str:
-        return f"to codes of {self.bits}" + (" per channel" if self.by_channel else "")
+        return f"to codes of {self.bits}" + (" per channel" if self.per_channel else "")
 
 
 def holds_codes(graph: Graph, tensor: str) -> bool:

@@ -75,11 +75,7 @@ class Lookup(Pointwise):
 
     name: str
     signed: bool
-    by_channel: bool = False
-
-    @property
-    def per_channel(self) -> bool:
-        return self.by_channel
+    per_channel: bool = False
 
     @property
     def lo(self) -> int:
@@ -87,12 +83,12 @@ class Lookup(Pointwise):
         return -(TABLE_ENTRIES // 2) if self.signed else 0
 
     def param_shapes(self, inputs: tuple[Shape, ...]) -> tuple[Shape, ...]:
-        return ((inputs[0][1], TABLE_ENTRIES) if self.by_channel else (TABLE_ENTRIES,),)
+        return ((inputs[0][1], TABLE_ENTRIES) if self.per_channel else (TABLE_ENTRIES,),)
 
     def look_up(self, codes: Array, table: Array) -> Array:
         """The entries of stored codes, in the table's own type."""
         index = codes.astype(np.int64) - self.lo
-        if not self.by_channel:
+        if not self.per_channel:
             return table[index]
         channel = np.arange(len(table)).reshape((1, -1) + (1,) * (codes.ndim - 2))
         return table[channel, index]
@@ -101,4 +97,4 @@ class Lookup(Pointwise):
         return self.look_up(inputs[0], params[0])
 
     def attributes(self) -> str:
-        return f"of {self.name}" + (" per channel" if self.by_channel else "")
+        return f"of {self.name}" + (" per channel" if self.per_channel else "")
