@@ -18,7 +18,7 @@ from dovetail.numerics.reference import run_float, run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import decide_numbers, verify_build
-from dovetail.runtime.execute import store
+from dovetail.runtime.build import store
 from tests.formulas import Formula, build, hard_swish
 
 SHAPE = (1, 3, 8, 8)

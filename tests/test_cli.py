@@ -22,8 +22,7 @@ from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
-from dovetail.runtime.build import load_build
-from dovetail.runtime.execute import run_stored, store
+from dovetail.runtime.build import load_build, run_stored, store
 from tests.report.report_browser import browse
 
 pytestmark = pytest.mark.verilator

@@ -20,7 +20,7 @@ from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.accuracy import build_outputs, right
-from dovetail.runtime.execute import store
+from dovetail.runtime.build import store
 
 HERE = Path(__file__).resolve().parent
 CHUNK = 256

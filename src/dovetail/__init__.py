@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from dovetail.pipeline import verify_build as verify
     from dovetail.planning import Options, make_plan
     from dovetail.platform.load import load_platform, platform_names
-    from dovetail.runtime.build import Build, load_build
-    from dovetail.runtime.execute import run
+    from dovetail.runtime.build import Build, load_build, run
 
 __version__ = "0.1.0"
 
@@ -31,7 +30,7 @@ __all__ = [
 _HOMES = {
     "DovetailError": "errors", "Goal": "partition.plan", "Mode": "partition.plan", "Plan": "partition.plan",
     "Options": "planning", "compile": "pipeline", "decide_numbers": "numbers", "make_plan": "planning",
-    "synthesize_build": "pipeline", "write_report": "pipeline", "run": "runtime.execute", "verify": "pipeline:verify_build",
+    "synthesize_build": "pipeline", "write_report": "pipeline", "run": "runtime.build", "verify": "pipeline:verify_build",
     "load_platform": "platform.load", "platform_names": "platform.load", "Build": "runtime.build", "load_build": "runtime.build",
 }
 

@@ -40,8 +40,8 @@ from dovetail.progress import Progress, silent
 from dovetail.report.collect import collect, describe_design
 from dovetail.report.html import write_report as write_page
 from dovetail.report.perfetto import write_trace
-from dovetail.runtime import accuracy, board_trial, execute, verification
-from dovetail.runtime.build import COUNTED_POWER, SAMPLES, SCHEMA, SYNTHESIS, VERIFICATION, Build, load_build, read_json
+from dovetail.runtime import accuracy, board_trial, verification
+from dovetail.runtime.build import COUNTED_POWER, SAMPLES, SCHEMA, SYNTHESIS, VERIFICATION, Build, load_build, read_json, store
 from dovetail.runtime.generate import Hardware, write_parts
 from dovetail.runtime.power import POWER
 from dovetail.runtime.trust import remember
@@ -127,7 +127,7 @@ def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platf
     replace_bytes(folder / "model.onnx", to_onnx(numbers.graph))
     replace_text(folder / "plan.json", dump(plan_to_json(plan, platform)))
     buffer = BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **execute.store(numbers.graph, numbers.samples.kept, "calibration"))
+    np.savez_compressed(buffer, allow_pickle=False, **store(numbers.graph, numbers.samples.kept, "calibration"))
     replace_bytes(folder / SAMPLES, buffer.getvalue())
     manifest = {
         "schema": SCHEMA,

@@ -22,7 +22,7 @@ from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import verify_build
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
-from dovetail.runtime.execute import store
+from dovetail.runtime.build import store
 from dovetail.terminal import inspection
 
 LIGHT = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data" / "light").glob("*.onnx"))

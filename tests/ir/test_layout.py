@@ -18,7 +18,7 @@ from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import verify_build
-from dovetail.runtime.execute import store
+from dovetail.runtime.build import store
 from tests.ir.test_onnx import simplify
 from tests.strategies import Net, quantized
 

@@ -18,7 +18,7 @@ from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.observe import float_values, ranges
 from dovetail.numerics.quantize import quantize_network
 from dovetail.numerics.reference import run_float, run_integer
-from dovetail.runtime.execute import store
+from dovetail.runtime.build import store
 from tests.strategies import Net, networks, quantized
 
 

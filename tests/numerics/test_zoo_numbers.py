@@ -15,7 +15,7 @@ from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.ranges import float32_exact, stored_ranges
 from dovetail.numerics.reference import run_float, run_integer
-from dovetail.runtime.execute import store
+from dovetail.runtime.build import store
 
 NARROW = {"alexnet", "alexnet-bn", "vgg16", "resnet18", "resnet50", "googlenet", "xception", "mobilenet-v1", "mobilenet-v2",
           "efficientnet-lite0"}

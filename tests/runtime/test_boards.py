@@ -13,8 +13,8 @@ from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
 from dovetail.platform.load import load_platform
 from dovetail.platform.topology import joined_as
-from dovetail.runtime import execute, verification
-from dovetail.runtime.build import load_build
+from dovetail.runtime import verification
+from dovetail.runtime.build import load_build, run_stored
 from tests.fpga.joined_boards import chain, narrow
 
 
@@ -26,7 +26,7 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     stored = json.loads((folder / "fpga" / "boards0" / "system.json").read_text())
     assert stored["circuits"] == ["y0: fpga0 > fpga1, 4 cells per frame", "y1: fpga1 > fpga0, 4 cells per frame"]
     x = verification.stimulus(build, 3)
-    found = execute.run_stored(build, x)
+    found = run_stored(build, x)
     expected = run_integer(build.graph, x)
     np.testing.assert_array_equal(found["y1"], expected["y1"])
     outcome = pipeline.verify_build(build, 3)

@@ -18,8 +18,7 @@ from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.pipeline import verify_build
-from dovetail.runtime.build import SAMPLES, Build, load_build
-from dovetail.runtime.execute import run
+from dovetail.runtime.build import SAMPLES, Build, load_build, run
 from dovetail.runtime.verification import stimulus
 
 

@@ -27,7 +27,7 @@ from dovetail.numerics.kernels import run_stored_node
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.quantize import quantize_graph
 from dovetail.numerics.reference import run_node
-from dovetail.runtime.execute import store
+from dovetail.runtime.build import store
 from lib.parts import held
 from lib.zoo_graph import network
 

@@ -18,7 +18,7 @@ from dovetail.ir import Array, Graph
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.reference import run_integer
 from dovetail.platform.load import load_platform
-from dovetail.runtime.execute import run_stored, store
+from dovetail.runtime.build import run_stored, store
 
 FASHION = Path(__file__).parents[3] / "examples" / "fashion"
 BOARD = "tx2-c10gx"

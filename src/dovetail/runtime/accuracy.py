@@ -17,8 +17,7 @@ from dovetail.numerics.calibration import Calibration, Samples, frames_for, load
 from dovetail.numerics.fast import run_quantized
 from dovetail.numerics.reference import real_values
 from dovetail.progress import Progress
-from dovetail.runtime.build import Build
-from dovetail.runtime.execute import run_stored, store
+from dovetail.runtime.build import Build, run_stored, store
 from dovetail.words import counted
 
 WAYS = ("float", "int8", "onnxruntime_int8", "build")

@@ -21,8 +21,7 @@ from dovetail.fpga.toolchain.simulate import Simulation
 from dovetail.ir import Array, slices
 from dovetail.numerics.reference import run_integer
 from dovetail.progress import Progress
-from dovetail.runtime.build import Build, synthetic_integers
-from dovetail.runtime.execute import RunnablePart, gather, scatter, watch
+from dovetail.runtime.build import Build, RunnablePart, gather, scatter, synthetic_integers, watch
 from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
 

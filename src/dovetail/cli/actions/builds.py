@@ -21,8 +21,7 @@ from dovetail.fpga.export import VENDORS
 from dovetail.numerics.calibration import clipped_notes, load_samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan_json import plan_to_json
-from dovetail.runtime.build import Build, load_build, read_json
-from dovetail.runtime.execute import run
+from dovetail.runtime.build import Build, load_build, read_json, run
 from dovetail.runtime.power import measure_power, power_json
 from dovetail.runtime.verification import DEFAULT_FRAMES
 from dovetail.runtime.weights import with_weights
