@@ -163,10 +163,8 @@ def _abandoned(path: str, owner: int) -> bool:
 def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as problem:
+        return not isinstance(problem, ProcessLookupError)
     return True
 
 

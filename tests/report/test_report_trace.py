@@ -10,8 +10,7 @@ import report_sample as sample
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.report.perfetto import trace, write_trace
-from dovetail.report.tracks import resource_order, ticks, tracks
+from dovetail.report.perfetto import resource_order, ticks, trace, tracks, write_trace
 from dovetail.schedule.list_schedule import Task, Timeline
 
 SPANS = st.lists(st.tuples(st.floats(0, 1e-2), st.floats(0, 1e-3)).map(lambda s: (s[0], s[0] + s[1])), max_size=30)

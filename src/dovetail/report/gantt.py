@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.report import units
 from dovetail.report.markup import Markup, centred, element, scroller, section
 from dovetail.report.palette import Report, looks
-from dovetail.report.tracks import resource_order, tracks
+from dovetail.report.perfetto import resource_order, tracks
 
 BAND, AXIS = 30, 26
 """Heights in pixels of one track and of the time axis above them."""

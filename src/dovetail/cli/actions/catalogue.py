@@ -9,9 +9,8 @@ from dovetail.cli.options import refuse_unused
 from dovetail.cli.output import emit
 from dovetail.errors import UsageError
 from dovetail.files import replace_bytes
-from dovetail.platform.describe import describe
+from dovetail.platform.describe import describe, model_list, model_list_table
 from dovetail.platform.load import example_of, load_platform, platform_names, platform_to_dict
-from dovetail.platform.model_list import model_list, model_list_table
 from dovetail.words import counted
 
 

@@ -56,16 +56,15 @@ def _calibration_text(path: Path, record: Record, found: Calibration) -> str:
 
 
 def _measured(options: argparse.Namespace) -> Record:
-    if options.device == "gpu":
-        refuse_unused("calibrate --device gpu", {"--threads": options.threads}, "they are those of a CPU")
-    threads = 1 if options.threads is None else options.threads
-    if threads < 1:
-        raise UsageError(f"--threads {threads}: must be at least 1")
     device: Measured
     if options.device == "gpu":
+        refuse_unused("calibrate --device gpu", {"--threads": options.threads}, "they are those of a CPU")
         from dovetail.measure.cuda import CudaDevice
         device = CudaDevice(gpu_counter())
     else:
+        threads = 1 if options.threads is None else options.threads
+        if threads < 1:
+            raise UsageError(f"--threads {threads}: must be at least 1")
         from dovetail.measure.processor import ProcessorDevice
         device = ProcessorDevice(threads, cpu_counter())
     record_path = options.record or options.output.with_suffix(".measurements.json")
