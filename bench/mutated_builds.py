@@ -66,7 +66,7 @@ def prepare(work: Path) -> None:
     np.savez_compressed(frames, x=np.random.default_rng(1).random((1, 1, 4, 4), dtype=np.float32))
     nodes = {n.name: whole_on("fpga" if n.name == "conv" else "cpu") for n in pipeline.decide_numbers(model).graph.nodes}
     build = pipeline.compile(model, "tx2-c10gx", work / "base", assignment=nodes, calibration=frames, frames=1)
-    assert {s.device for s in build.program.segments} == {"cpu", "fpga"}, terminal.plan_table(build.graph, build.plan)
+    assert {s.device for s in build.program.segments} == {"cpu", "fpga"}, terminal.plan_table(build.plan)
     (work / "base" / "synthesis.json").write_text(json.dumps({"schema": 1, "results": [{
         "device": "fpga", "segment": "fpga0", "family": "cyclone10gx", "tool": "Yosys 0.23", "resources": {"alm": 10.0},
         "notes": ["a note"]}]}), encoding="utf-8")

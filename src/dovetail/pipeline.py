@@ -251,10 +251,9 @@ def hardware_of(build: Build, otherwise: str = "no hardware") -> list[tuple[str,
     """
     systems = build.systems()
     joined = {s.name for boards in systems.values() for s in boards.segments}
-    found: list[tuple[str, str, Design, Shell | None]] = []
-    for segment in build.program.segments:
-        if build.platform.device(segment.device).kind is Kind.FPGA and segment.name not in joined:
-            found.append((segment.name, segment.device, *fpga_part.load_handover(segment.graph, build.folder / "fpga")))
+    found: list[tuple[str, str, Design, Shell | None]] = [
+        (s.name, s.device, *fpga_part.load_handover(s.graph, build.folder / "fpga")) for s in build.program.segments
+        if build.platform.device(s.device).kind is Kind.FPGA and s.name not in joined]
     for boards in systems.values():
         found += [(board.top, device, board, None)
                   for device, board in zip(boards.system.devices, boards.system.boards, strict=True)]

@@ -91,7 +91,7 @@ def _area(cost: NodeCost) -> str:
                     if amount >= 0.5 and name not in ("register", "ff"))
 
 
-def plan_table(graph: Graph, plan: Plan) -> str:
+def plan_table(plan: Plan) -> str:
     """Per layer: devices, share, time, energy, area and why; then the verdict."""
     rows = []
     for cost in plan.nodes:

@@ -114,13 +114,11 @@ class CudaDevice:
 
     def _replay_s(self, captured: Any) -> float:
         """Median over blocks of the time of one replay."""
-        repeats, times = 1, []
+        repeats = 1
         self._block_s(captured, 3)
         while (block := self._block_s(captured, repeats)) < BLOCK_S:
             repeats = max(repeats + 1, min(4 * repeats, int(1.2 * repeats * BLOCK_S / block)))
-        for _ in range(BLOCKS):
-            times.append(self._block_s(captured, repeats) / repeats)
-        return float(np.median(times))
+        return float(np.median([self._block_s(captured, repeats) / repeats for _ in range(BLOCKS)]))
 
     def _block_s(self, captured: Any, repeats: int) -> float:
         torch = self._torch

@@ -141,7 +141,7 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
     for boards in build.systems().values() if mismatch is None else ():
         ran.append({"name": boards.system.name, "device": boards.device, "backend": boards.backend, "note": boards.note})
         if not boards.emulated and mismatch is None:
-            mismatch = _compare_joined(build, boards, inputs, expected, joined, progress)
+            mismatch = _compare_joined(boards, inputs, expected, joined, progress)
     cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
               for name, s in {**simulated, **joined}.items()}
     speed = {name: {"cycles_per_s": s.cycles / s.run_s, "frames_per_s": frames / s.run_s} for name, s in simulated.items()}
@@ -162,7 +162,7 @@ def _compare(segment: Segment, part: RunnablePart, results: Mapping[str, Array],
     return None
 
 
-def _compare_joined(build: Build, boards: Boards, inputs: Mapping[str, Array], expected: Mapping[str, Array],
+def _compare_joined(boards: Boards, inputs: Mapping[str, Array], expected: Mapping[str, Array],
                     joined: dict[str, Simulation | SystemRun], progress: Progress | None) -> Mismatch | None:
     """Boards with the links between them, freely and with stalls and jitter, against the reference."""
     tensors = {**expected, **inputs}

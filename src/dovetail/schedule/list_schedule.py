@@ -144,7 +144,7 @@ class _Scheduler:
             names = " and ".join(dict.fromkeys(node.inputs))
             self.copies += [Buffer(names, piece.device, m.size_bytes, at - m.before_s - m.seconds, stop) for m, at in got]
         if work.reduce is not None and split.reducer is not None:
-            times = {split.reducer: self._reduce(node, split, work, split.reducer, times)}
+            times = {split.reducer: self._reduce(node, work, split.reducer, times)}
         self.places[node.output] = output_place(self.problem, node, split)
         self._hold(node.output, self.places[node.output], times)
 
@@ -166,8 +166,7 @@ class _Scheduler:
         self.tasks.append(Task(label, piece.device, "compute", node.name, start, stop))
         return start, stop
 
-    def _reduce(self, node: Node, split: Split, work: Work, reducer: str,
-                times: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    def _reduce(self, node: Node, work: Work, reducer: str, times: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
         assert work.reduce is not None, "called for input-channel splits"
         size = self.problem.graph.tensors[node.output].size * PARTIAL_BYTES
         sent = [(m, self._move(f"{node.name}: sums {m.source} to {m.target}", node.name, m, times[m.source][1]))

@@ -23,7 +23,6 @@ from dovetail.train import quantizers
 
 Tensor = Any
 FLOAT = 32
-LARGEST = {"w": 4, "a": 4}
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def compile_command(options: argparse.Namespace) -> int:
     warn(build.manifest["warnings"])
     verified = build.folder / "verification.json"
     outcome = read_json(verified) if verified.is_file() else None
-    emit(options.json, _compiled_json(build, outcome), lambda: f"{terminal.plan_table(build.graph, build.plan)}\n\n"
+    emit(options.json, _compiled_json(build, outcome), lambda: f"{terminal.plan_table(build.plan)}\n\n"
          f"{build.folder}: report.html, plan.json, model.onnx, trace.json and the parts of {', '.join(_devices(build))}")
     if missing is not None:
         raise missing

@@ -45,7 +45,7 @@ def plan_command(options: argparse.Namespace) -> int:
     document = plan_to_json(plan, board)
     if options.output:
         replace_text(options.output, pipeline.dump(document))
-    emit(options.json, document, lambda: terminal.plan_table(graph, plan))
+    emit(options.json, document, lambda: terminal.plan_table(plan))
     return 0
 
 
