@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -10,24 +9,16 @@ from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Axis, Graph
-from dovetail.partition.accelerator.architecture import accelerated_device, judge, pinned, reason_outside, region_of
 from dovetail.partition.options import Options as Options
-from dovetail.partition.plan import Assignment, Goal, Plan, Status, whole_on
+from dovetail.partition.plan import Assignment, Goal, Plan, Status
 from dovetail.partition.solve import plan as solve
-from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
 from dovetail.schedule.list_schedule import Timeline, schedule
 from dovetail.schedule.program import lower
+from dovetail.space import Question, weigh
 from dovetail.words import counted
 
-AUTO = "auto"
-PACES = tuple(1024 * 4**k for k in range(7))
-"""Clocks per frame that `fold = AUTO` tries first: at 100 MHz from ten microseconds to forty milliseconds."""
-
-NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
-"""Times the best pace so far: what is tried then, nearer each time."""
-PACE_TRIES = len(PACES) + 1 + 2 * len(NEARER)
 NEAR = 0.05
 """By which fraction a limit may be missed for plans cut between the candidates' positions to be tried."""
 
@@ -114,16 +105,18 @@ def _between(graph: Graph, platform: Platform, options: Options, assignment: Ass
 
 def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
            progress: Progress = silent) -> tuple[Plan, Timeline, Platform]:
-    """What the board's FPGAs become as `options` ask for it, then the plan; the platform returned knows what they became."""
+    """The best plan of the space that `options` leave; the platform returned knows what its FPGAs became."""
     platform, linked = without_links(platform)
     assignment = {**options.pinned(graph), **(assignment or {})}
-    board, pins, notes = with_architecture(graph, platform, options, assignment, progress)
-    board = with_folds(graph, board, options, pins, progress)
+    quick = replace(options, thrift=0.0, explained=False)
+    space = weigh(Question(graph, platform, options, assignment,
+                           lambda board, pins: _solved(graph, board, quick, pins), progress))
+    best = space.forms[space.best]
     progress("plan", 0, 1)
-    plan, timeline = make_plan(graph, board, options, pins)
+    plan, timeline = make_plan(graph, best.platform, options, best.pins)
     progress("plan", 1, 1)
-    notes = (*plan.notes, *notes, *mapped_directly(board, options.fold), *linked)
-    return replace(plan, notes=notes, clocks=plan_clocks(graph, board, plan)), timeline, board
+    plan = replace(space.within(plan), pinned=len(assignment))
+    return replace(plan, notes=(*plan.notes, *linked), clocks=plan_clocks(graph, best.platform, plan)), timeline, best.platform
 
 
 def plan_clocks(graph: Graph, platform: Platform, plan: Plan) -> dict[str, ClockEstimate]:
@@ -138,77 +131,3 @@ def plan_clocks(graph: Graph, platform: Platform, plan: Plan) -> dict[str, Clock
         return {}
     return {s.name: segment_clocks(s.graph, boards[s.device]) for s in lower(graph, plan.assignment).segments
             if s.device in boards}
-
-
-def mapped_directly(platform: Platform, fold: int | str | None = None) -> tuple[str, ...]:
-    """What a plan and its bound leave out where no FPGA of the board may share multipliers; `fold` is what was asked for."""
-    boards = [d for d in platform.of_kind(Kind.FPGA) if d.accelerator is None and pace_of(d) is None]
-    if not boards:
-        return ()
-    names = f"{', '.join(d.name for d in boards[:3])}{' …' if len(boards) > 3 else ''}"
-    if fold == AUTO:
-        return (f"{names}: every layer is mapped directly, because no pace that --fold auto tried gives a better plan; the bound "
-                "is for that",)
-    return (f"{names}: every layer is mapped directly, and the bound is for that; --fold auto or --architecture auto lets layers "
-            "share multipliers",)
-
-
-def with_folds(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
-               progress: Progress = silent) -> Platform:
-    """The platform as `options.fold` asks for it; AUTO keeps the pace (or none) whose plan is best."""
-    if options.fold is None or not platform.of_kind(Kind.FPGA):
-        return platform
-    if options.fold != AUTO:
-        return platform.with_pace(int(options.fold))
-    found: dict[int, float] = {}
-
-    def judge(paces: Sequence[int]) -> int:
-        """The best pace so far, 0 standing for none, after trying some more."""
-        for pace in paces:
-            progress("folds", len(found), PACE_TRIES)
-            try:
-                paced = platform.with_pace(pace) if pace else platform
-                found[pace] = _solved(graph, paced, replace(options, explained=False), assignment).objective
-            except InfeasibleError:
-                found[pace] = inf
-        return min(found, key=lambda pace: found[pace])
-
-    best = judge((0, *PACES))
-    for factors in NEARER if best else ():
-        best = judge([int(best * factor) for factor in factors])
-    progress("folds", PACE_TRIES, PACE_TRIES)
-    return platform.with_pace(best) if best else platform
-
-
-def with_architecture(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
-                      progress: Progress = silent) -> tuple[Platform, Assignment | None, tuple[str, ...]]:
-    """The platform whose FPGA becomes the accelerator that `options.architecture` asks for, with its nodes pinned and notes.
-
-    Raises:
-        InfeasibleError: no accelerator of this kind fits.
-        UnsupportedError: the board has not exactly one FPGA, or the network nothing for it.
-    """
-    if options.architecture is None:
-        return platform, assignment, ()
-    device, architecture = accelerated_device(platform), Architecture(options.architecture)
-    region = region_of(graph, device, architecture)
-    pins = pinned(graph, region, device.name)
-    inside = cut_out(graph, pins, platform.host, device.name)
-    progress(f"choose {options.architecture} accelerator", 0, 1)
-    judged = judge(inside, device, architecture, options.goal)
-    progress(f"choose {options.architecture} accelerator", 1, 1)
-    what = "one frame every" if options.goal is Goal.THROUGHPUT else "one frame in"
-    note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
-            f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "
-            f"{counted(round(judged.clocks), 'clock')}, no accelerator of this kind below {judged.bound:,.0f} "
-            f"({100 * judged.gap:.1f} % away)")
-    reasons = (reason_outside(graph, node, device, architecture) for node in graph.nodes)
-    outside = [f"{reason}; planned on the other devices" for reason in reasons if reason is not None]
-    return platform.with_accelerator(device.name, judged.accelerator), {**(assignment or {}), **pins}, (note, *outside[:1])
-
-
-def cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:
-    """The pinned nodes as a graph of their own."""
-    program = lower(graph, {n.name: pins.get(n.name, whole_on(host)) for n in graph.nodes})
-    (found,) = [s.graph for s in program.segments if s.device == device]
-    return found

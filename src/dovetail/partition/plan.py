@@ -149,6 +149,8 @@ class Plan:
     """By what fraction cuts between the candidates made the best plan found better than all over which the bound holds."""
     clocks: Mapping[str, ClockEstimate] = field(default_factory=dict)
     """Of every segment on an FPGA, by its name: clocks of one frame and between frames, with their stated error."""
+    space: tuple[str, ...] = ()
+    """What FPGAs might have become, in words; the bound holds over all of it (see `space`). Empty where that was given."""
 
     @property
     def gap(self) -> float:

@@ -30,6 +30,7 @@ PLAN = {"model": str, "platform": Anything(), "goal": OneOf(tuple(map(str, Goal)
         "lower_bound": float, "beyond?": float, "latency_s": float, "energy_j": float, "interval_s?": float,
         "makespan_s": Maybe(float), "busy_s?": Each(float), "baselines": Each(Maybe(float)), "pinned?": NATURAL,
         "assignment": Each(SPLIT), "resources": Each(Each({"used": float, "limit": float})), "nodes": [NODE], "notes": [str],
+        "space?": [str],
         "clocks?": Each({"one_frame": float, "interval": float, "error": float, "source": str})}
 """What a plan holds that is read again."""
 AGAIN = "the file is incomplete or edited, make the plan again"
@@ -61,7 +62,7 @@ def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]
                       for d, held in plan.resources.items()},
         "nodes": [_node_to_json(n) for n in plan.nodes],
         "clocks": {segment: asdict(estimate) for segment, estimate in plan.clocks.items()},
-        "notes": list(plan.notes),
+        "space": list(plan.space), "notes": list(plan.notes),
     }
 
 
@@ -111,6 +112,7 @@ def _plan(entries: Mapping[str, Any]) -> Plan:
         pinned=int(entries.get("pinned", 0)), beyond=float(entries.get("beyond", 0.0)),
         best_objective=None if entries.get("best_objective") is None else float(entries["best_objective"]),
         makespan_s=None if entries["makespan_s"] is None else float(entries["makespan_s"]), notes=tuple(entries["notes"]),
+        space=tuple(entries.get("space", ())),
         clocks={str(segment): clocks.from_entries(e) for segment, e in entries.get("clocks", {}).items()})
 
 

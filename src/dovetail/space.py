@@ -1,0 +1,215 @@
+"""The space of a plan: everything the FPGAs of a board may become, each weighed with every division between devices.
+
+FPGAs map layers directly, share multipliers at one of several paces (`folds`), or one becomes an accelerator with engines that
+layers share (`accelerators`). Each of these is a *form*, with its best plan and a bound on all of its plans; the least of the
+bounds holds over the whole space. `Options.fold` and `Options.architecture` narrow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from dovetail.cost.folded import pace_of
+from dovetail.errors import InfeasibleError, UnsupportedError
+from dovetail.ir import Graph
+from dovetail.partition.accelerator.architecture import (
+    CHOICES,
+    JudgedAccelerator,
+    accelerated_device,
+    judge,
+    pinned,
+    reason_outside,
+    region_of,
+)
+from dovetail.partition.options import Options
+from dovetail.partition.plan import Assignment, Goal, Plan, Status, whole_on
+from dovetail.platform.accelerator import Architecture
+from dovetail.platform.device import Kind, Platform
+from dovetail.progress import Progress
+from dovetail.schedule.program import lower
+from dovetail.words import counted
+
+AUTO = "auto"
+DIRECT = "none"
+PACES = tuple(1024 * 4**k for k in range(7))
+"""Clocks per frame that are tried first: at 100 MHz from ten microseconds to forty milliseconds."""
+NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
+"""Times the best pace so far: what is tried then, nearer each time."""
+TRIES = len(PACES) + 2 * len(NEARER)
+
+Solve = Callable[[Platform, Assignment], Plan]
+"""The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the FPGAs become, and the nodes that are placed with it; `judged` is what is known of an accelerator."""
+
+    platform: Platform
+    pins: Assignment
+    judged: JudgedAccelerator | None = None
+    held: frozenset[str] = frozenset()
+    """The nodes that an accelerator holds."""
+    notes: tuple[str, ...] = ()
+
+    def bound(self, plan: Plan) -> float:
+        """What no plan of this form is below, from its best plan: an accelerator's part cannot be below its kind's bound."""
+        if self.judged is None or not proven(plan.goal):
+            return plan.lower_bound
+        clock_hz = accelerated_device(self.platform).clock_hz
+        assert clock_hz is not None, "costs of an FPGA need its clock"
+        least_s = self.judged.bound / clock_hz
+        if plan.goal is Goal.THROUGHPUT:  # where other devices are slower, no accelerator helps
+            return plan.lower_bound if self.judged.clocks / clock_hz < plan.lower_bound else min(plan.lower_bound, least_s)
+        part_s = sum(node.compute_s for node in plan.nodes if node.node in self.held)
+        return plan.lower_bound - max(0.0, part_s - least_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What is weighed, in words, and the forms; with their plans where there are several, None where limits leave none."""
+
+    words: tuple[str, ...]
+    forms: tuple[Form, ...]
+    plans: tuple[Plan | None, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> int:
+        """Which form has the best plan."""
+        found = [inf if plan is None else plan.objective for plan in self.plans]
+        return found.index(min(found)) if found else 0
+
+    def within(self, plan: Plan) -> Plan:
+        """The plan of the best form, with a bound over all forms and what every form is compared with."""
+        others = [form.bound(found) for i, (form, found) in enumerate(zip(self.forms, self.plans, strict=True))
+                  if found is not None and i != self.best] if self.plans else []
+        lower = min([self.forms[self.best].bound(plan), *others])
+        first = next(iter(self.plans), None)
+        return replace(plan, space=self.words, lower_bound=lower, baselines=plan.baselines if first is None else first.baselines,
+                       status=plan.status if lower >= plan.lower_bound else Status.FEASIBLE,
+                       notes=(*plan.notes, *self.forms[self.best].notes, *self.notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A network on a board as the options ask for it."""
+
+    graph: Graph
+    platform: Platform
+    options: Options
+    pins: Assignment
+    solve: Solve
+    progress: Progress
+
+    def tried(self, form: Form) -> Plan | None:
+        """The best plan of a form; None where limits leave none."""
+        try:
+            return self.solve(form.platform, form.pins)
+        except InfeasibleError:
+            return None
+
+
+def proven(goal: Goal) -> bool:
+    """Whether searches for accelerators have a bound on a goal."""
+    return goal in (Goal.LATENCY, Goal.THROUGHPUT)
+
+
+def weigh(asked: Question) -> Space:
+    """All that the options ask for.
+
+    Raises:
+        InfeasibleError: no accelerator of the kind asked for fits.
+        UnsupportedError: an accelerator was asked for that the board or the network has nothing for.
+    """
+    options, fpgas = asked.options, asked.platform.of_kind(Kind.FPGA)
+    plain = Form(asked.platform, asked.pins)
+    if options.architecture is not None:
+        words, form = accelerator(asked, Architecture(options.architecture))
+        return Space((words,), (form,))
+    if options.fold not in (None, AUTO, DIRECT):
+        return Space((f"folded engines of at most {counted(int(options.fold), 'clock')} per frame",),
+                     (replace(plain, platform=asked.platform.with_pace(int(options.fold))),))
+    if not fpgas or any(d.accelerator is not None or pace_of(d) is not None for d in fpgas):
+        return Space((), (plain,))
+    if options.fold == DIRECT or options.solver != "exact":
+        return Space((MAPPED,), (plain,))
+    found = folds(asked)
+    if options.fold == AUTO:
+        return found
+    try:
+        words, form = accelerator(asked, Architecture.AUTO)
+    except (InfeasibleError, UnsupportedError) as reason:
+        return replace(found, notes=(f"accelerators: none is weighed; {reason}",))
+    return Space((*found.words, words), (*found.forms, form), (*found.plans, asked.tried(form)))
+
+
+MAPPED = "direct mapping"
+
+
+def folds(asked: Question) -> Space:
+    """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best."""
+    forms = [Form(asked.platform, asked.pins)]
+    plans = [asked.tried(forms[0])]
+    paces = [0]
+
+    def attempt(some: Sequence[int]) -> int:
+        """The best pace so far, 0 standing for none, after trying some more."""
+        for pace in some:
+            if pace not in paces:
+                asked.progress("folds", len(paces) - 1, TRIES)
+                paces.append(pace)
+                forms.append(Form(asked.platform.with_pace(pace), asked.pins))
+                plans.append(asked.tried(forms[-1]))
+        return paces[Space((), tuple(forms), tuple(plans)).best]
+
+    best = attempt(PACES)
+    for factors in NEARER if best else ():
+        best = attempt([int(best * factor) for factor in factors])
+    asked.progress("folds", TRIES, TRIES)
+    words = f"folded engines of at most {', '.join(f'{p:,}' for p in sorted(paces[1:]))} clocks per frame, one pace for all layers"
+    return Space((MAPPED, words), tuple(forms), tuple(plans))
+
+
+def accelerator(asked: Question, kind: Architecture) -> tuple[str, Form]:
+    """The best accelerator of a kind for the run of layers that the board's FPGA can compute, and what was chosen from.
+
+    Raises:
+        InfeasibleError: none of this kind fits.
+        UnsupportedError: the board has not exactly one FPGA, the network nothing for it, or a node of it is placed elsewhere.
+    """
+    graph, goal, device = asked.graph, asked.options.goal, accelerated_device(asked.platform)
+    pins = pinned(graph, region_of(graph, device, kind), device.name)
+    for name, split in asked.pins.items():
+        if pins.get(name, split) != split:
+            raise UnsupportedError(f"node {name}: placed on {', '.join(split.devices)}, where an accelerator would hold it; "
+                                   "leave out --pin or --architecture")
+    inside = _cut_out(graph, pins, asked.platform.host, device.name)
+    asked.progress(f"choose {kind} accelerator", 0, 1)
+    judged = judge(inside, device, kind, goal)
+    asked.progress(f"choose {kind} accelerator", 1, 1)
+    what = "one frame every" if goal is Goal.THROUGHPUT else "one frame in"
+    note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
+            f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "
+            f"{counted(round(judged.clocks), 'clock')}, no accelerator of this kind below {judged.bound:,.0f} "
+            f"({100 * judged.gap:.1f} % away)")
+    reasons = (reason_outside(graph, node, device, kind) for node in graph.nodes)
+    outside = [f"{reason}; planned on the other devices" for reason in reasons if reason is not None]
+    words = (f"{'all accelerators' if proven(goal) else 'the fastest accelerator'} of {_kinds(kind)} for "
+             f"{counted(len(inside.nodes), 'node')} from {inside.nodes[0].name} to {inside.nodes[-1].name}")
+    return words, Form(asked.platform.with_accelerator(device.name, judged.accelerator), {**asked.pins, **pins}, judged,
+                       frozenset(pins), (note, *outside[:1]))
+
+
+def _kinds(kind: Architecture) -> str:
+    names = [k.value for k in CHOICES] if kind is Architecture.AUTO else [kind.value]
+    return f"kind{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def _cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:
+    """The pinned nodes as a graph of their own."""
+    program = lower(graph, {n.name: pins.get(n.name, whole_on(host)) for n in graph.nodes})
+    (found,) = [s.graph for s in program.segments if s.device == device]
+    return found
