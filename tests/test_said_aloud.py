@@ -97,12 +97,19 @@ def test_bits_of_a_model_that_came_quantized_are_refused(model: Path, on_cpu: Pa
         assert "--bits 4: tiny came quantized, and its numbers stay; leave out --bits" in capsys.readouterr().err
 
 
-def test_folds_that_were_tried_are_not_recommended(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ask = ("plan", model, "-p", "tx2-c10gx", "--pin", "conv=fpga")
-    assert any("--fold auto or --architecture auto" in note for note in said(capsys, *ask)[0]["notes"])
-    notes = said(capsys, *ask, "--fold", "auto")[0]["notes"]
-    assert not any("--fold auto or" in note for note in notes)
-    assert any("no pace that --fold auto tried gives a better plan" in note for note in notes)
+def test_a_plan_names_what_it_weighed_and_switches_narrow_it(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ("plan", model, "-p", "tx2-c10gx")
+    whole = said(capsys, *ask)[0]
+    mapped, folded, accelerated = (said(capsys, *ask, *more)[0] for more in (
+        ("--fold", "none"), ("--fold", "auto"), ("--architecture", "sesl")))
+    assert mapped["space"] == ["direct mapping"]
+    assert folded["space"][0] == "direct mapping"
+    assert folded["space"][1].startswith("folded engines of at most 1,024")
+    assert accelerated["space"][0].startswith("all accelerators of kind sesl for ")
+    assert whole["space"][:2] == folded["space"]
+    assert whole["space"][2].startswith("all accelerators of kinds ")
+    assert whole["objective"] <= min(plan["objective"] for plan in (mapped, folded, accelerated))
+    assert whole["lower_bound"] <= min(plan["lower_bound"] for plan in (mapped, folded, accelerated))
 
 
 CLIPPED = "of the values of input image are clipped, in 8 frames of 8: they reach from "

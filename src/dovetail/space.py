@@ -23,7 +23,7 @@ from dovetail.partition.accelerator.architecture import (
     reason_outside,
     region_of,
 )
-from dovetail.partition.options import Options
+from dovetail.partition.options import AUTO, DIRECT, Options
 from dovetail.partition.plan import Assignment, Goal, Plan, Status, whole_on
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
@@ -31,8 +31,6 @@ from dovetail.progress import Progress
 from dovetail.schedule.program import lower
 from dovetail.words import counted
 
-AUTO = "auto"
-DIRECT = "none"
 PACES = tuple(1024 * 4**k for k in range(7))
 """Clocks per frame that are tried first: at 100 MHz from ten microseconds to forty milliseconds."""
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
@@ -169,7 +167,7 @@ def folds(asked: Question) -> Space:
     for factors in NEARER if best else ():
         best = attempt([int(best * factor) for factor in factors])
     asked.progress("folds", TRIES, TRIES)
-    words = f"folded engines of at most {', '.join(f'{p:,}' for p in sorted(paces[1:]))} clocks per frame, one pace for all layers"
+    words = f"folded engines of at most {', '.join(f'{p:,}' for p in sorted(paces[1:]))} clocks per frame, alike for all layers"
     return Space((MAPPED, words), tuple(forms), tuple(plans))
 
 

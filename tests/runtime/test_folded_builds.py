@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from dovetail.cost.folded import folds_of
+from dovetail.partition.options import AUTO
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import decide_numbers, verify_build
-from dovetail.planning import AUTO, PACES, Options, make_plan, with_folds
+from dovetail.planning import Options, decide, make_plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.runtime.build import Build
+from dovetail.space import PACES
 from tests.runtime.conftest import DIVIDED
 
 
@@ -60,8 +62,8 @@ def test_a_wrong_weight_in_memory_is_found_and_the_engine_named(folded: Build, t
 
 def test_auto_keeps_the_board_whose_plan_is_best(model: Path, samples: Path) -> None:
     graph, board = decide_numbers(model, samples).graph, small_board(alm=3000.0)
-    chosen = with_folds(graph, board, Options(fold=AUTO))
+    plan, _, chosen = decide(graph, board, Options(fold=AUTO))
     best = make_plan(graph, chosen, Options())[0].objective
+    assert best == plan.objective
     for other in (board, *(board.with_pace(pace) for pace in PACES[:3])):
         assert best <= make_plan(graph, other, Options())[0].objective
-    assert with_folds(graph, board, Options()) is board

@@ -24,9 +24,10 @@ from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.ir import Array, Graph
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
+from dovetail.partition.options import AUTO
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import decide_numbers
-from dovetail.planning import AUTO, Options, make_plan, with_folds
+from dovetail.planning import Options, decide
 from dovetail.platform.load import load_platform
 from dovetail.schedule.program import lower
 
@@ -88,9 +89,8 @@ def random_frames(graph: Graph, frames: int) -> dict[str, Array]:
 def module_figures(graph: Graph, frames: int = 1) -> dict[str, Any]:
     """What the optimiser makes of a module on the FPGA, and whether its hardware computes what the reference does."""
     placed = {n.name: whole_on(FPGA) for n in graph.nodes}
-    board = with_folds(graph, load_platform(BOARD), Options(fold=AUTO), placed)
+    plan, _, board = decide(graph, load_platform(BOARD), Options(fold=AUTO), placed)
     device = board.device(FPGA)
-    plan, _ = make_plan(graph, board, Options(), placed)
     folds = folds_of(graph, device)
     design = build_design(graph, "unit", folds=folds)
     inputs, start = random_frames(graph, frames), time.process_time()

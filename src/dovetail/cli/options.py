@@ -82,16 +82,16 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--min-fps", type=float, help="refuse plans that cannot take so many pipelined frames per second")
     sub.add_argument("--thrift", type=float, metavar="F",
                      help=f"give up at most this fraction of the objective to save FPGA area (default: {THRIFT})")
-    sub.add_argument("--fold", metavar="CLOCKS", help="let FPGA layers share multipliers, each taking up to so many clocks per "
-                     "frame; 'auto' tries several (default: every layer mapped directly)")
+    sub.add_argument("--fold", metavar="CLOCKS", help="weigh only layers that share multipliers, each taking up to so many "
+                     "clocks per frame; 'auto' tries several, 'none' maps every layer directly (default: all that FPGAs can be)")
     sub.add_argument("--architecture", choices=[a.value for a in Architecture],
-                     help="make the board's FPGA one accelerator for the whole network: dedicated engines for the first layers "
-                          "and reusable ones for the rest (fibha), one engine per layer (sesl), reusable ones alone (seml), one "
-                          "array (monolithic), every multiplier in logic (dhm), or the best of them (auto)")
+                     help="weigh only accelerators for the whole network on the board's FPGA: dedicated engines for the first "
+                          "layers and reusable ones for the rest (fibha), one engine per layer (sesl), reusable ones alone "
+                          "(seml), one array (monolithic), every multiplier in logic (dhm), or the best of them (auto)")
     sub.add_argument("--gap", type=float, default=0.0, metavar="F",
                      help="end the search once the plan is proven to be within this fraction of the best, such as 0.005 "
                           "(default: %(default)s, as near as the time allows)")
-    sub.add_argument("--time-limit", type=float, default=4.0, metavar="S",
+    sub.add_argument("--time-limit", "--time", type=float, default=4.0, metavar="S",
                      help="seconds to search, counted in work, so that every machine finds the same plan (default: %(default)s)")
 
 

@@ -16,6 +16,11 @@ from dovetail.platform.load import load_platform, platform_from_dict
 from dovetail.platform.schema import suggestion
 
 BUDGETS = ("shared", "per_layer")
+AUTO = "auto"
+"""The value of `Options.fold` that weighs several paces."""
+DIRECT = "none"
+"""The value of `Options.fold` that maps every layer directly."""
+FOLDS = (AUTO, DIRECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,11 @@ class Options:
     thrift: float = 0.05
     """Fraction of the objective that may be given up to save FPGA area; see partition/explain/thrift.py."""
     fold: int | str | None = None
-    """Clocks per frame that an FPGA layer with shared multipliers may take; `auto` tries some; None maps layers directly."""
+    """What narrows a plan's space: clocks per frame that an FPGA layer with shared multipliers may take, `auto` for several of
+    them, `none` for layers mapped directly; None where all that FPGAs can become is weighed (see `space`)."""
     architecture: str | None = None
-    """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network; None: none."""
+    """The kind of accelerator (platform/accelerator.py) that the board's FPGA becomes for the whole network, if nothing else is
+    to be weighed."""
     max_interval_s: float | None = None
     """How far apart pipelined frames may be; see partition/interval/busy.py."""
     pins: Mapping[str, Split] = field(default_factory=dict)

@@ -167,6 +167,11 @@ class Plan:
     @property
     def bound_covers(self) -> str:
         """Of which plans the bound speaks, in words."""
+        became = f"{'; '.join(self.space)}; of each " if self.space else ""
+        return became + self._candidates_covered
+
+    @property
+    def _candidates_covered(self) -> str:
         if any(FEWER in note for note in self.notes):
             return f"{CANDIDATES}; fewer of them where many tensors are alive at once"
         if self.beyond > 0:

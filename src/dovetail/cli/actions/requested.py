@@ -8,6 +8,7 @@ from math import inf
 from dovetail.cli.options import BOARD, THRIFT, above_zero
 from dovetail.cli.output import progress_bar, warn
 from dovetail.errors import UsageError
+from dovetail.partition.options import FOLDS
 from dovetail.partition.plan import Goal, Mode, Split, whole_on
 from dovetail.planning import Options
 from dovetail.platform.device import ModelSet, Platform
@@ -51,9 +52,9 @@ def planning(options: argparse.Namespace) -> Options:
             above_zero(name, limit)
     above_zero("--time-limit", options.time_limit, inf)
     fold = options.fold
-    if fold is not None and fold != "auto":
+    if fold not in (None, *FOLDS):
         if not fold.isdigit() or int(fold) < 1:
-            raise UsageError(f"--fold {fold}: a number of clocks per frame above 0, or auto, is needed")
+            raise UsageError(f"--fold {fold}: a number of clocks per frame above 0, auto or none is needed")
         fold = int(fold)
     if fold is not None and options.architecture is not None:
         raise UsageError("--architecture chooses the folds of all layers; leave out --fold")
