@@ -184,7 +184,7 @@ def accelerator(asked: Question, kind: Architecture) -> tuple[str, Form]:
         if pins.get(name, split) != split:
             raise UnsupportedError(f"node {name}: placed on {', '.join(split.devices)}, where an accelerator would hold it; "
                                    "leave out --pin or --architecture")
-    inside = _cut_out(graph, pins, asked.platform.host, device.name)
+    inside = cut_out(graph, pins, asked.platform.host, device.name)
     asked.progress(f"choose {kind} accelerator", 0, 1)
     judged = judge(inside, device, kind, goal)
     asked.progress(f"choose {kind} accelerator", 1, 1)
@@ -206,7 +206,7 @@ def _kinds(kind: Architecture) -> str:
     return f"kind{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def _cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:
+def cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:
     """The pinned nodes as a graph of their own."""
     program = lower(graph, {n.name: pins.get(n.name, whole_on(host)) for n in graph.nodes})
     (found,) = [s.graph for s in program.segments if s.device == device]

@@ -30,12 +30,13 @@ from dovetail.partition.accelerator.dedicated import multiplications_of
 from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal, whole_on
-from dovetail.planning import Options, cut_out, make_plan
+from dovetail.planning import Options, make_plan
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture, to_entries
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
 from dovetail.reproduce.compact_2024_fibha_tables import document, recorded
+from dovetail.space import cut_out
 from dovetail.zoo import build
 
 BOARDS = ("zc706", "kcu105", "zcu102")
