@@ -115,7 +115,7 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, best.platform, options, best.pins)
     progress("plan", 1, 1)
-    plan = replace(space.within(plan), pinned=len(assignment))
+    plan = space.within(plan)
     return replace(plan, notes=(*plan.notes, *linked), clocks=plan_clocks(graph, best.platform, plan)), timeline, best.platform
 
 

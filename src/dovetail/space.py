@@ -85,8 +85,8 @@ class Space:
         others = [form.bound(found) for i, (form, found) in enumerate(zip(self.forms, self.plans, strict=True))
                   if found is not None and i != self.best] if self.plans else []
         lower = min([self.forms[self.best].bound(plan), *others])
-        first = next(iter(self.plans), None)
-        return replace(plan, space=self.words, lower_bound=lower, baselines=plan.baselines if first is None else first.baselines,
+        free = next(iter(self.plans), None) or plan  # an accelerator's nodes are pinned to it, and so are those of its baselines
+        return replace(plan, space=self.words, lower_bound=lower, baselines=free.baselines, pinned=free.pinned,
                        status=plan.status if lower >= plan.lower_bound else Status.FEASIBLE,
                        notes=(*plan.notes, *self.forms[self.best].notes, *self.notes))
 
@@ -134,33 +134,40 @@ def weigh(asked: Question) -> Space:
         return Space((), (plain,))
     if options.fold == DIRECT or options.solver != "exact":
         return Space((MAPPED,), (plain,))
-    found = folds(asked)
     if options.fold == AUTO:
-        return found
+        return folds(asked)
     try:
         words, form = accelerator(asked, Architecture.AUTO)
     except (InfeasibleError, UnsupportedError) as reason:
-        return replace(found, notes=(f"accelerators: none is weighed; {reason}",))
-    return Space((*found.words, words), (*found.forms, form), (*found.plans, asked.tried(form)))
+        return replace(folds(asked), notes=(f"accelerators: none is weighed; {reason}",))
+    plan = asked.tried(form)
+    found = folds(asked, inf if plan is None else plan.objective)
+    return Space((*found.words, words), (*found.forms, form), (*found.plans, plan))
 
 
 MAPPED = "direct mapping"
 
 
-def folds(asked: Question) -> Space:
-    """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best."""
+def folds(asked: Question, known: float = inf) -> Space:
+    """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best.
+
+    A frame takes at least the pace wherever an FPGA computes anything, and plans without it are among those of direct mapping: a
+    pace that is no shorter than the best plan, here or `known` from elsewhere, needs no search.
+    """
     forms = [Form(asked.platform, asked.pins)]
     plans = [asked.tried(forms[0])]
-    paces = [0]
+    paces, clock_hz = [0], max(d.clock_hz or inf for d in asked.platform.of_kind(Kind.FPGA))
 
     def attempt(some: Sequence[int]) -> int:
         """The best pace so far, 0 standing for none, after trying some more."""
         for pace in some:
             if pace not in paces:
                 asked.progress("folds", len(paces) - 1, TRIES)
+                least = min([known, *(plan.objective for plan in plans if plan is not None)])
+                late = proven(asked.options.goal) and pace / clock_hz >= least
                 paces.append(pace)
                 forms.append(Form(asked.platform.with_pace(pace), asked.pins))
-                plans.append(asked.tried(forms[-1]))
+                plans.append(None if late else asked.tried(forms[-1]))
         return paces[Space((), tuple(forms), tuple(plans)).best]
 
     best = attempt(PACES)
