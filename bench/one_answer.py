@@ -1,0 +1,119 @@
+"""Whether the plan that nobody helped is the best: the default beside every switch that narrows its space, with its proven gap.
+
+`python bench/one_answer.py --json FILE [--networks A,B] [--boards zcu102,ecp5-85] [--goals latency] [--shard I/N]`. One row
+per network, board and goal: objective, bound, gap and seconds of computing of the default plan; objectives of the plans with each
+switch; regret, by which fraction the best of these is better. Rows that FILE holds are not run again; `--shard 2/4` runs every
+fourth row from the second on. Planning alone: plans are estimates, without thrift, one frame at a time, clocks as boards assume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dovetail.errors import DovetailError
+from dovetail.files import replace_text
+from dovetail.ir import Graph
+from dovetail.partition.plan import Goal, Plan
+from dovetail.planning import Options, decide
+from dovetail.platform.load import load_platform
+from lib.parts import held
+from lib.planning.cases import chosen, graph_of
+
+BOARDS = "tx2-c10gx,ecp5-85,zcu102,zc706,kcu105"
+GOALS = "latency,energy,throughput"
+SWITCHES: dict[str, dict[str, Any]] = {
+    "fold none": {"fold": "none"}, "fold auto": {"fold": "auto"},
+    **{f"architecture {kind}": {"architecture": kind} for kind in ("dhm", "fibha", "seml", "sesl", "auto")},
+    "solver gp": {"solver": "gp"}}
+JOINT = 0.02
+"""By which fraction the default is better than every switch where weighing all at once is said to pay: a choice."""
+
+Row = dict[str, Any]
+
+
+def planned(graph: Graph, board: str, options: Options) -> tuple[Plan | None, float, str]:
+    """A plan, the seconds of computing it took, and why there is none."""
+    busy = time.process_time()
+    try:
+        plan, _, _ = decide(graph, load_platform(board), options)
+    except DovetailError as error:
+        return None, time.process_time() - busy, str(error)
+    return plan, time.process_time() - busy, ""
+
+
+def row(network: str, graph: Graph, board: str, goal: str) -> Row:
+    """The default plan beside those with each switch."""
+    found: Row = {"network": network, "board": board, "goal": goal, "nodes": len(graph.nodes)}
+    plan, seconds, reason = planned(graph, board, Options(goal=Goal(goal), thrift=0.0))
+    found["computing_s"] = seconds
+    found |= {"error": reason} if plan is None else {
+        "objective": plan.objective, "bound": plan.lower_bound, "gap": plan.gap, "status": plan.status.value,
+        "space": list(plan.space), "cpu": plan.baselines.get("cpu")}
+    others: dict[str, float | None] = {}
+    for name, switch in SWITCHES.items():
+        other, _, _ = planned(graph, board, Options(goal=Goal(goal), thrift=0.0, explained=False, **switch))
+        others[name] = None if other is None else other.objective
+    best = min((value for value in others.values() if value is not None), default=inf)
+    return {**found, "switches": others, "regret": found["objective"] / best - 1 if plan is not None and best < inf else None}
+
+
+def key(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["network"], row["board"], row["goal"]
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Distributions over all rows that have a plan, and where weighing all at once pays."""
+    done = [r for r in rows if "gap" in r]
+    if not done:
+        return {"plans": 0}
+    regrets = [r for r in done if r["regret"] is not None]
+    worst = max(regrets, key=lambda r: float(r["regret"]), default=None)
+    gaps, seconds = np.array([r["gap"] for r in done]), np.array([r["computing_s"] for r in done])
+    return {"plans": len(done), "none": len(rows) - len(done),
+            "worst_regret": None if worst is None else max(0.0, float(worst["regret"])),
+            "worst_regret_at": None if worst is None else list(key(worst)),
+            "joint": [list(key(r)) for r in regrets if r["regret"] < -JOINT],
+            "median_gap": float(np.median(gaps)), "gap_95": float(np.percentile(gaps, 95)), "worst_gap": float(gaps.max()),
+            "optimal": sum(r["status"] == "optimal" for r in done),
+            "median_computing_s": float(np.median(seconds)), "longest_computing_s": float(seconds.max())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--networks", help="comma-separated; all of the zoo and of the onnx package unless told")
+    parser.add_argument("--boards", default=BOARDS)
+    parser.add_argument("--goals", default=GOALS)
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="every Nth row from the Ith on (default: %(default)s)")
+    options = parser.parse_args()
+    known = held(options.json, resume=True)
+    first, every = (int(part) for part in options.shard.split("/"))
+    networks = chosen(parser, "--networks", options.networks.split(",") if options.networks else None)
+    rows: list[Row] = known.setdefault("rows", [])
+    wanted = [(n, b, g) for n in networks for b in options.boards.split(",") for g in options.goals.split(",")][first - 1::every]
+    graphs: dict[str, Graph] = {}
+    for network, board, goal in wanted:
+        if (network, board, goal) in map(key, rows):
+            continue
+        if network not in graphs:
+            graphs = {network: graph_of(network)}
+        rows.append(found := row(network, graphs[network], board, goal))
+        known["summary"] = summary(rows)
+        if options.json:
+            replace_text(options.json, json.dumps(known, indent=1) + "\n")
+        print(f"{network:20} {board:10} {goal:10} " + (found["error"] if "error" in found else (
+            f"{found['objective']:.6g}  gap {found['gap']:7.2%}  regret {found['regret'] or 0:7.2%}  "
+            f"{found['computing_s']:5.1f} s  {found['status']}")), flush=True)
+    print(json.dumps(summary(rows), indent=1))
+
+
+if __name__ == "__main__":
+    main()
