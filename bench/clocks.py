@@ -40,10 +40,10 @@ from dovetail.partition.accelerator.architecture import accelerated_device, judg
 from dovetail.partition.accelerator.architecture import judge as judge_best
 from dovetail.partition.plan import Goal
 from dovetail.pipeline import decide_numbers
-from dovetail.planning import cut_out
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Device, Platform
 from dovetail.platform.load import load_platform
+from dovetail.space import cut_out
 from fibha import frames_of
 
 HERE = Path(__file__).parent / "mlperf_tiny"

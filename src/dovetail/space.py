@@ -134,25 +134,24 @@ def weigh(asked: Question) -> Space:
         return Space((), (plain,))
     if options.fold == DIRECT or options.solver != "exact":
         return Space((MAPPED,), (plain,))
+    found = folds(asked)
     if options.fold == AUTO:
-        return folds(asked)
+        return found
     try:
         words, form = accelerator(asked, Architecture.AUTO)
     except (InfeasibleError, UnsupportedError) as reason:
-        return replace(folds(asked), notes=(f"accelerators: none is weighed; {reason}",))
-    plan = asked.tried(form)
-    found = folds(asked, inf if plan is None else plan.objective)
-    return Space((*found.words, words), (*found.forms, form), (*found.plans, plan))
+        return replace(found, notes=(f"accelerators: none is weighed; {reason}",))
+    return Space((*found.words, words), (*found.forms, form), (*found.plans, asked.tried(form)))
 
 
 MAPPED = "direct mapping"
 
 
-def folds(asked: Question, known: float = inf) -> Space:
+def folds(asked: Question) -> Space:
     """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best.
 
     A frame takes at least the pace wherever an FPGA computes anything, and plans without it are among those of direct mapping: a
-    pace that is no shorter than the best plan, here or `known` from elsewhere, needs no search.
+    pace that is no shorter than the best plan so far needs no search.
     """
     forms = [Form(asked.platform, asked.pins)]
     plans = [asked.tried(forms[0])]
@@ -163,7 +162,7 @@ def folds(asked: Question, known: float = inf) -> Space:
         for pace in some:
             if pace not in paces:
                 asked.progress("folds", len(paces) - 1, TRIES)
-                least = min([known, *(plan.objective for plan in plans if plan is not None)])
+                least = min((plan.objective for plan in plans if plan is not None), default=inf)
                 late = proven(asked.options.goal) and pace / clock_hz >= least
                 paces.append(pace)
                 forms.append(Form(asked.platform.with_pace(pace), asked.pins))

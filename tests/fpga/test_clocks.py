@@ -22,9 +22,10 @@ from dovetail.ir import Add, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Reshape,
 from dovetail.partition.accelerator.architecture import accelerated_device, judge, pinned, region_of
 from dovetail.partition.plan import Goal
 from dovetail.pipeline import decide_numbers
-from dovetail.planning import Options, cut_out, decide
+from dovetail.planning import Options, decide
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.load import load_platform
+from dovetail.space import cut_out
 from tests.fpga.random_graphs import random_folds, random_graph, random_inputs
 from tests.fpga.test_accelerator import accelerators
 from tests.partition.test_hybrid import bottlenecks, fpga
