@@ -42,7 +42,7 @@ def small(part: float) -> Platform:
 
 
 def asked(graph: Graph, board: Platform, options: Options) -> Question:
-    def solve(where: Platform, pins: Mapping[str, Any]) -> Plan:
+    def solve(where: Platform, pins: Mapping[str, Any], ceiling: float) -> Plan:
         return make_plan(graph, where, replace(options, explained=False), pins)[0]
     return Question(graph, board, options, options.pinned(graph), solve, silent)
 

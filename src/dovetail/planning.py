@@ -70,10 +70,10 @@ def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
         for name, taken in found.items() if taken)
 
 
-def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None) -> Plan:
+def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, ceiling: float = inf) -> Plan:
     """The plan that options ask for."""
     try:
-        return solve(graph, platform, options, assignment)
+        return solve(graph, platform, options, assignment, ceiling=ceiling)
     except InfeasibleError as error:
         found = _between(graph, platform, options, assignment) if options.solver == "exact" and error.excess <= NEAR else None
         if found is None:
@@ -110,7 +110,7 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     assignment = {**options.pinned(graph), **(assignment or {})}
     quick = replace(options, thrift=0.0, explained=False)
     space = weigh(Question(graph, platform, options, assignment,
-                           lambda board, pins: _solved(graph, board, quick, pins), progress))
+                           lambda board, pins, ceiling: _solved(graph, board, quick, pins, ceiling), progress))
     best = space.forms[space.best]
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, best.platform, options, best.pins)

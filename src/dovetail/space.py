@@ -31,14 +31,19 @@ from dovetail.progress import Progress
 from dovetail.schedule.program import lower
 from dovetail.words import counted
 
-PACES = tuple(1024 * 4**k for k in range(7))
-"""Clocks per frame that are tried first: at 100 MHz from ten microseconds to forty milliseconds."""
+PACES = tuple(1024 * 4**k for k in (3, 2, 4, 1, 5, 0, 6))
+"""Clocks per frame that are tried first, at 100 MHz from ten microseconds to forty milliseconds; the middle ones before others,
+which then need only be proven no better.
+"""
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
 
-Solve = Callable[[Platform, Assignment], Plan]
-"""The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits."""
+Solve = Callable[[Platform, Assignment, float], Plan]
+"""The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits.
+
+The search may end where no plan is below the objective that is given.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +107,10 @@ class Question:
     solve: Solve
     progress: Progress
 
-    def tried(self, form: Form) -> Plan | None:
-        """The best plan of a form; None where limits leave none."""
+    def tried(self, form: Form, reached: float = inf) -> Plan | None:
+        """The best plan of a form, or any that is no better than what is reached already; None where limits leave none."""
         try:
-            return self.solve(form.platform, form.pins)
+            return self.solve(form.platform, form.pins, reached)
         except InfeasibleError:
             return None
 
@@ -166,7 +171,7 @@ def folds(asked: Question) -> Space:
                 late = proven(asked.options.goal) and pace / clock_hz >= least
                 paces.append(pace)
                 forms.append(Form(asked.platform.with_pace(pace), asked.pins))
-                plans.append(None if late else asked.tried(forms[-1]))
+                plans.append(None if late else asked.tried(forms[-1], least))
         return paces[Space((), tuple(forms), tuple(plans)).best]
 
     best = attempt(PACES)

@@ -124,7 +124,7 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assignment | None = None,
-         costs: CostModel | None = None) -> Plan:
+         costs: CostModel | None = None, ceiling: float = inf) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `fixed` pins nodes to given splits. `makespan_s` is left to the schedule.
@@ -132,6 +132,8 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
     that a baseline would be better. Neither another machine nor other load changes plans, as work is counted and not time. In
     large networks `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to
     search in. Where computing takes several times as long, the search is cut short, and notes say so.
+
+    With a `ceiling`, which is reached elsewhere, the plan may be worse than that, and its bound as low.
 
     Raises:
         InfeasibleError: no plan keeps the limits; it names one and by how much it is missed.
@@ -144,7 +146,7 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
         latency_s, interval_s = min(interval_s, inf if latency_s is None else latency_s), None
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), options.goal, options.mode,
                       options.budget == "shared", latency_s, options.max_energy_j, interval_s, dict(fixed or {}),
-                      off_grid=options.off_grid)
+                      off_grid=options.off_grid, ceiling=inf if limited(options) else ceiling)
     if not graph.nodes:
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
@@ -152,6 +154,11 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
     with counted(options.time_limit_s) as meter:
         found = _planned(problem, graph, options)
         return replace(found, notes=(*found.notes, meter.note())) if meter.hurried else found
+
+
+def limited(options: Options) -> bool:
+    """Whether not every plan is legal that fits."""
+    return any(limit is not None for limit in (options.max_latency_s, options.max_energy_j, options.max_interval_s))
 
 
 def _planned(problem: Problem, graph: Graph, asked: Options) -> Plan:

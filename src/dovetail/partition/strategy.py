@@ -80,7 +80,7 @@ def _as_latency(state: State, deadline: float, gap: float) -> State:
 
 
 def _fast(state: State, deadline: float, gap: float) -> State:
-    answer, _ = exact(replace(state.problem, goal=Goal.LATENCY), state.known, deadline, gap)
+    answer, _ = exact(replace(state.problem, goal=Goal.LATENCY, ceiling=inf), state.known, deadline, gap)
     return state.adding(replace(answer, lower_bound=-inf), ())
 
 
@@ -102,7 +102,8 @@ def _interval(state: State, deadline: float, gap: float) -> State:
     problem, first = state.problem, state.answer.assignments
     judged = [(e.interval_s, i) for i, a in enumerate(first) if (e := evaluate(problem, a)).feasible]
     loose = [e for a in state.answer.off_grid if (e := evaluate(problem, a)).feasible]
-    ceiling = min([*(e.interval_s for _, e in state.known), *(e.interval_s for e in loose), *(s for s, _ in judged)], default=inf)
+    ceiling = min([*(e.interval_s for _, e in state.known), *(e.interval_s for e in loose), *(s for s, _ in judged),
+                   problem.ceiling])
     choices = choices_of(problem)
     begun = first[min(judged)[1]] if judged else None
     answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline, begun, gap)

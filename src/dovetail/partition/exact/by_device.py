@@ -80,7 +80,7 @@ def over_every_way(problem: Problem, answer: Answer, notes: tuple[str, ...], kno
 def _searched(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
     """The same for plans whose branches run at once in the ways that jumps have."""
     choices = choices_of(problem)
-    plans = points_of(known)
+    plans = points_of(known) + reached_elsewhere(problem)
     best = best_of(problem, plans)
     if problem.memo.of(TREES) or best is None:
         tree = tree_of(problem)
@@ -165,6 +165,13 @@ def judge(problem: Problem, found: Assignment) -> Evaluation:
 
 def points_of(known: Known) -> list[Point]:
     return [(e.latency_s, e.energy_j) for _, e in known]
+
+
+def reached_elsewhere(problem: Problem) -> list[Point]:
+    """The problem's ceiling as a plan would reach it."""
+    if problem.ceiling == inf or problem.goal is Goal.EDP:
+        return []
+    return [(0.0, problem.ceiling) if problem.goal is Goal.ENERGY else (problem.ceiling, 0.0)]
 
 
 def best_of(problem: Problem, plans: list[Point]) -> Point | None:
