@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from dovetail.cost import costs_of
 from dovetail.cost.costs import costs_of_many
-from dovetail.cost.folded import best_fold, folds_of, folds_offered, folds_within, shape_of, sum_of_parts
-from dovetail.cost.folded_area import Shape, folded_cost
+from dovetail.cost.folded import best_folds, folds_of, folds_offered, shape_of, sum_of_parts
+from dovetail.cost.folded_area import Shape, _tree_bits, folded_cost
 from dovetail.errors import InfeasibleError, ModelError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.hardware.folds import Channels, Fold, Loops, soft_logic
+from dovetail.hardware.rounding import tree_bits
 from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import RELU, Axis, Conv, Gemm, Graph, Op, Reshape, Window
 from dovetail.partition.plan import Piece, Split, whole_on
@@ -60,7 +61,7 @@ def shapes(draw: st.DrawFn) -> Shape:
 
 @given(shapes(), st.integers(1, 3000))
 def test_folds_keep_the_pace_and_one_that_is_narrower_would_not(shape: Shape, clocks: int) -> None:
-    for fold in folds_within(shape, clocks):
+    for fold in folds_offered([shape], clocks):
         assert folded_cost(shape, fold, ECP5).steps <= clocks
         if fold.outputs > 1:
             fewer = replace(fold, outputs=fold.outputs - 1)
@@ -68,11 +69,33 @@ def test_folds_keep_the_pace_and_one_that_is_narrower_would_not(shape: Shape, cl
             assert not slower or folded_cost(shape, fewer, ECP5).steps > clocks
 
 
+@given(shapes(), shapes(), st.integers(1, 3000))
+def test_a_table_of_folds_says_of_each_what_its_loops_and_raster_say(first: Shape, second: Shape, clocks: int) -> None:
+    table = folds_offered([first, second], clocks, twins=True, soft=True)
+    needs = table.resources(ECP5)
+    for row, (fold, layer) in enumerate(zip(table, table.which, strict=True)):
+        shape = (first, second)[layer]
+        loops = Loops(shape.channels, fold)
+        for name in ("blocks", "slices", "passes", "words", "results", "clocks", "lanes", "twins", "soft", "reads_words",
+                     "writes_words", "input_width", "output_width"):
+            assert getattr(table, name)[row] == getattr(loops, name), name
+        assert table.steps[row] == FoldedRaster(shape.raster, loops).steps <= clocks
+        assert table.cost(row, needs, ECP5) == folded_cost(shape, fold, ECP5)
+
+
+@given(shapes())
+def test_a_tree_of_products_in_a_table_has_the_adders_of_one_by_itself(shape: Shape) -> None:
+    every = list(folds_offered([shape], 1 << 30))
+    terms, bits = np.array([f.inputs * shape.window.kernel[0] * shape.window.kernel[1] for f in every]), np.full(len(every), 16)
+    merged, waiting = _tree_bits(terms, bits)
+    assert list(zip(merged.tolist(), waiting.tolist(), strict=True)) == [tree_bits(int(n), 16, 1) for n in terms]
+
+
 @given(shapes(), st.integers(1, 3000))
 def test_the_best_fold_needs_the_smallest_parts_of_the_device(shape: Shape, clocks: int) -> None:
     limits = dict(BOARD.device("fpga").resources)
-    best = best_fold(shape, "dhm-ecp5", tuple(sorted(limits.items())), clocks)
-    others = [folded_cost(shape, fold, ECP5) for fold in folds_within(shape, clocks)]
+    (best,) = best_folds([shape], "dhm-ecp5", tuple(sorted(limits.items())), clocks)
+    others = [folded_cost(shape, fold, ECP5) for fold in folds_offered([shape], clocks)]
     assert (best is None) == (not others)
     if best is not None:
         assert sum_of_parts(dict(best.resources), limits) == min(sum_of_parts(dict(o.resources), limits) for o in others)
@@ -197,7 +220,7 @@ def test_products_in_logic_need_no_multiplier_and_narrow_weights_less_of_everyth
 
 def test_folds_in_logic_are_offered_where_they_are_asked_for() -> None:
     shape = Shape(Channels(1, 4, 6), Window((1, 1)), 3, 3, 8, 8)
-    plain, more = folds_offered(shape, False, 100), folds_offered(shape, False, 100, soft=True)
+    plain, more = list(folds_offered([shape], 100)), list(folds_offered([shape], 100, soft=True))
     assert {f.products for f in plain} == {1}
     assert sorted(f.sizes[:3] for f in more if f.products == 0) == sorted(f.sizes for f in plain)
     assert Fold(*more[-1].sizes) == more[-1]

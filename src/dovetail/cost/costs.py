@@ -14,7 +14,7 @@ from dovetail.cost.accelerator import accelerator_costs, why_outside
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reductions
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import ShareCosts
-from dovetail.cost.folded import paced_costs
+from dovetail.cost.folded import expect_folds, paced_costs
 from dovetail.cost.gpu_kernels import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_why_not, reduction_costs
 from dovetail.hardware.shares import Floats, Ints, Question
@@ -77,6 +77,8 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
         for can, alike in able.items():
             answered = answers(graph, [questions[q] for q in can], [devices[i] for i in alike])
             for i, own in zip(alike, answered, strict=True):
+                if fpga and devices[i].accelerator is None:
+                    expect_folds(graph, [questions[q] for q in can], devices[i])
                 for q, costs in zip(can, own, strict=True):
                     found[i][q] = _on_fpga(graph, questions[q], costs, devices[i]) if fpga else costs
     for i in (i for i, d in enumerate(devices) if runs_kernels(d)):

@@ -8,14 +8,16 @@ block's input, where it is added) are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from dovetail.cost.folded import shape_of
-from dovetail.cost.folded_area import Shape, content_of, resources_of
-from dovetail.hardware.folds import Fold, Loops
-from dovetail.hardware.streaming import FoldedRaster, Raster
+import numpy as np
+
+from dovetail.cost.folded import rounds_of, shape_of
+from dovetail.cost.folded_area import Shape, content_of, fold_rows, folds_of_one, resource_names, resources_of
+from dovetail.hardware.folds import Fold
+from dovetail.hardware.shares import Floats, Ints
+from dovetail.hardware.streaming import Raster
 from dovetail.ir import Add, Graph, Node
 from dovetail.platform.fitted import dhm_model
 
@@ -79,61 +81,79 @@ class FirbCost:
     resources: tuple[tuple[str, float], ...]
 
 
-@lru_cache(maxsize=1 << 16)
+@dataclass(frozen=True, slots=True)
+class FirbTable:
+    """Engines of an inverted residual, row by row: folds of its three layers, clocks per frame, `resource_names`."""
+
+    folds: Ints
+    steps: Ints
+    resources: Floats
+
+    def cost(self, row: int, model_name: str) -> FirbCost:
+        """One row."""
+        first, middle, last = (Fold(*sizes) for sizes in self.folds[row].tolist())
+        return FirbCost((first, middle, last), int(self.steps[row]),
+                        tuple(zip(resource_names(dhm_model(model_name)), self.resources[row].tolist(), strict=True)))
+
+
+def firb_table(shapes: tuple[Shape, Shape, Shape], folds: Ints, joined: bool, model_name: str) -> FirbTable:
+    """Cycles and area of engines: their three parts less what lies between engines, with the block's input where it is added."""
+    tables = [folds_of_one(shape, folds[:, place]) for place, shape in enumerate(shapes)]
+    used, clocks, pixel = np.zeros((len(folds), 4)), tables[0].clocks, np.full(len(folds), shapes[2].channels.outputs * 8)
+    for place, table in enumerate(tables):
+        content = content_of(table, table.passes > 1 if place == 2 else None)
+        content = content.without(place < 2, place > 0, table.input_width * table.input_bits)
+        if joined and place == 2:
+            waits = shapes[1].raster.first + STAGES // clocks + 3
+            content = replace(content, adders=content.adders + 2 * pixel, registers=content.registers + 4 * pixel,
+                              memories=(*content.memories, (waits, pixel, False)))
+        used = used + resources_of(content, table, dhm_model(model_name))
+    return FirbTable(folds, shapes[1].raster.steps * clocks, used)
+
+
 def firb_cost(shapes: tuple[Shape, Shape, Shape], folds: tuple[Fold, Fold, Fold], joined: bool, model_name: str) -> FirbCost:
-    """Cycles and area of the engine: its three parts less what lies between engines, with the block's input where it is added."""
-    used, clocks = dict[str, float](), Loops(shapes[0].channels, folds[0]).clocks
-    waits = shapes[1].raster.first + STAGES // clocks + 3 if joined else 0
-    for place, (shape, fold) in enumerate(zip(shapes, folds, strict=True)):
-        for resource, amount in _part(shape, fold, place, waits if place == 2 else 0, model_name):
-            used[resource] = used.get(resource, 0.0) + amount
-    return FirbCost(folds, shapes[1].raster.steps * clocks, tuple(used.items()))
-
-
-@lru_cache(maxsize=1 << 16)
-def _part(shape: Shape, fold: Fold, place: int, waits: int, model_name: str) -> tuple[tuple[str, float], ...]:
-    """Area of one of the three parts; the block's input `waits` for so many pixels where it is added to the last.
-
-    Remembered, as many engines have a part in common.
-    """
-    loops = Loops(shape.channels, fold)
-    folded = FoldedRaster(shape.raster, loops)
-    turned = place == 2 and loops.passes > 1
-    content = content_of(shape, loops, folded, turned).without(place < 2, place > 0, loops.input_width * shape.input_bits)
-    if waits:
-        pixel = shape.channels.outputs * 8
-        content = replace(content, adders=content.adders + 2 * pixel, registers=content.registers + 4 * pixel,
-                          memories=(*content.memories, (waits, pixel, False)))
-    return resources_of(content, loops, folded, dhm_model(model_name))
+    """Cycles and area of one engine."""
+    return firb_table(shapes, fold_rows(folds)[None], joined, model_name).cost(0, model_name)
 
 
 def firb_options(graph: Graph, block: Bottleneck, model_name: str, twins: bool, clocks: int) -> tuple[FirbCost, ...]:
+    """`firb_engines`, one by one."""
+    found = firb_engines(graph, block, model_name, twins, clocks)
+    return () if found is None else tuple(found.cost(row, model_name) for row in range(len(found.steps)))
+
+
+def firb_engines(graph: Graph, block: Bottleneck, model_name: str, twins: bool, clocks: int) -> FirbTable | None:
     """Engines of a block of at most `clocks` clocks per frame: for every number of words in which it is expanded one whose
-    projection takes a clock for a word, and one in which it takes as long as the expander."""
+    projection takes a clock for a word, and one in which it takes as long as the expander. None where there are none."""
     first, middle, last = (shape_of(graph, node) for node in block.layers)
-    if not Raster(middle.window, middle.height, middle.width).masks_suffice:
-        return ()
+    if not Raster(middle.window, middle.height, middle.width).masks_suffice or middle.raster.steps > clocks:
+        return None
     return _options((first, middle, last), block.join is not None, model_name, twins, clocks)
 
 
 @lru_cache(maxsize=1024)
-def _options(shapes: tuple[Shape, Shape, Shape], joined: bool, model_name: str, twins: bool, clocks: int) -> tuple[FirbCost, ...]:
+def _options(shapes: tuple[Shape, Shape, Shape], joined: bool, model_name: str, twins: bool, clocks: int) -> FirbTable:
     """Remembered, as many blocks of a network are alike."""
-    (first, middle, last), found = shapes, []
-    steps = middle.raster.steps
-    for words in range(1, min(first.channels.outputs, clocks // steps) + 1):
-        at_once = -(-first.channels.outputs // words)
-        if -(-first.channels.outputs // at_once) != words:
-            continue
-        inputs = -(-first.channels.inputs // min(first.channels.inputs, clocks // (steps * words)))
-        found += [firb_cost(shapes, folds, joined, model_name) for folds in engine_folds(first, last, inputs, at_once, twins)]
-    return tuple(found)
+    first, last, steps = shapes[0], shapes[2], shapes[1].raster.steps
+    at_once = np.array(rounds_of(first.channels.outputs)[::-1])
+    words = -(-first.channels.outputs // at_once)
+    at_once, words = at_once[words <= clocks // steps], words[words <= clocks // steps]
+    inputs = -(-first.channels.inputs // np.minimum(first.channels.inputs, clocks // (steps * words)))
+    return firb_table(shapes, engine_folds(first, last, inputs, at_once, twins), joined, model_name)
 
 
-def engine_folds(first: Shape, last: Shape, inputs: int, at_once: int, twins: bool) -> Iterator[tuple[Fold, Fold, Fold]]:
-    """Folds with so many inputs and expanded channels at once: projections of a clock per word, or as long as the expander."""
-    filters, slices = last.channels.outputs, -(-first.channels.inputs // inputs)
-    for products in (1, 2) if twins and at_once > 1 else (1,):
-        for leaving in dict.fromkeys((filters, -(-filters // slices))):
-            yield (Fold(1, inputs, at_once, products), Fold(at_once, 1, 1),
-                   Fold(1, at_once, leaving, products if leaving > 1 else 1))
+def engine_folds(first: Shape, last: Shape, inputs: Ints, at_once: Ints, twins: bool) -> Ints:
+    """Folds with so many inputs and expanded channels at once: projections of a clock per word, or as long as the expander.
+
+    Of every row the three layers', one after the other; where `twins` are allowed, also with two products a multiplier block.
+    """
+    filters, one = last.channels.outputs, np.ones_like(inputs)
+    fewer = -(-filters // -(-first.channels.inputs // inputs))
+    found = []
+    for products in (1, 2):
+        for leaving, able in ((filters * one, one > 0), (fewer, fewer < filters)):
+            own = np.stack([one, inputs, at_once, products * one, at_once, one, one, one, one, at_once, leaving,
+                            np.where(leaving > 1, products, 1)], axis=1).reshape(-1, 3, 4)
+            found.append((own, able & (products == 1 or twins) & ((products == 1) | (at_once > 1))))
+    rows, able = np.stack([own for own, _ in found], axis=1), np.stack([mask for _, mask in found], axis=1)
+    return np.asarray(rows.reshape(-1, 3, 4)[able.reshape(-1)], dtype=np.int64)

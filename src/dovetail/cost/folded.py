@@ -8,7 +8,7 @@ the device, so whoever builds a plan finds the folds its costs were made of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
@@ -17,13 +17,13 @@ import numpy as np
 
 from dovetail.cost.dhm import dhm_costs
 from dovetail.cost.estimate import ShareCosts
-from dovetail.cost.folded_area import WEIGHT_BITS, FoldedCost, Shape, folded_cost
+from dovetail.cost.folded_area import WEIGHT_BITS, FoldedCost, FoldTable, Shape, resource_names
 from dovetail.cost.lq_folds import CodedShape, best_coded_fold
 from dovetail.cost.power import power_w
-from dovetail.hardware.folds import Fold, Loops, channels_of
+from dovetail.hardware.folds import Fold, channels_of
 from dovetail.hardware.rounding import input_bits
 from dovetail.hardware.scans import window_of
-from dovetail.hardware.shares import Question
+from dovetail.hardware.shares import Ints, Question
 from dovetail.hardware.streaming import Raster
 from dovetail.ir import Axis, Coded, Graph, Node
 from dovetail.ir.operators.lq import steps_of
@@ -41,23 +41,17 @@ TWIN_MODELS = frozenset({"dhm-xcu", "dhm-xcup"})
 """Families whose multiplier blocks are 27 x 18 bits, which is enough for two products (UltraScale DSP slices, UG579)."""
 
 
-def folds_within(shape: Shape, clocks: int) -> list[Fold]:
-    """Folds of at most `clocks` clocks per frame that use no more multipliers than each number of slices asks for."""
-    raster, channels = shape.raster, shape.channels
-    found: set[Fold] = set()
-    for groups in {1, *rounds_of(channels.groups)}:
-        for inputs in {channels.inputs, *(rounds_of(channels.inputs) if groups == 1 else ())}:
-            loops = Loops(channels, Fold(groups, inputs, channels.outputs))
-            passes = (clocks - (raster.steps - raster.outputs) * loops.words) // (raster.outputs * loops.words)
-            if passes >= 1:
-                outputs = -(-channels.outputs // min(passes, channels.outputs))
-                found.add(Fold(groups, inputs, outputs))
-    return sorted(found, key=lambda f: f.sizes)
+@lru_cache(maxsize=4096)
+def rounds_of(count: int) -> tuple[int, ...]:
+    """The smallest numbers at once for every number of rounds, rising: as few as leave no smaller number of rounds unused."""
+    return tuple(sorted({-(-count // rounds) for rounds in range(1, count + 1)}))
 
 
-def rounds_of(count: int) -> set[int]:
-    """The smallest numbers at once for every number of rounds: as few as leave no smaller number of rounds unused."""
-    return {-(-count // rounds) for rounds in range(1, count + 1)}
+@lru_cache(maxsize=4096)
+def parts_at_once(groups: int, inputs: int) -> Ints:
+    """Groups and inputs at once that folds of so many have, row by row: all inputs of several groups, or some of one group."""
+    pairs = {(1, i) for i in rounds_of(inputs)} | {(g, inputs) for g in rounds_of(groups)}
+    return np.array(sorted(pairs), dtype=np.int64)
 
 
 def twins_allowed(device: Device) -> bool:
@@ -65,23 +59,49 @@ def twins_allowed(device: Device) -> bool:
     return device.model in TWIN_MODELS and device.parameters.get(PRODUCTS, 2.0) >= 2
 
 
-def folds_offered(shape: Shape, twins: bool, clocks: int, soft: bool = False) -> list[Fold]:
-    """`folds_within`, and where multiplier blocks are wide enough for `twins`, also with two products in each.
+def folds_offered(shapes: Sequence[Shape], clocks: int, twins: bool = False, soft: bool = False) -> FoldTable:
+    """Folds of at most `clocks` clocks per frame that use no more multipliers than each number of slices asks for.
 
-    With `soft` also with all products in logic, for devices whose multiplier blocks run out.
+    Where multiplier blocks are wide enough for `twins`, also with two products in each. With `soft` also with all products in
+    logic, for devices whose multiplier blocks run out.
     """
-    folds = folds_within(shape, clocks)
-    found = folds + ([replace(fold, products=2) for fold in folds if fold.outputs > 1] if twins else [])
-    return found + ([replace(fold, products=0) for fold in folds] if soft else [])
+    pairs = [parts_at_once(shape.channels.groups, shape.channels.inputs) for shape in shapes]
+    which = np.repeat(np.arange(len(shapes)), [len(own) for own in pairs])
+    groups, inputs = np.concatenate([*pairs, np.zeros((0, 2), dtype=np.int64)]).T
+    known = [(s.channels.groups, s.channels.inputs, s.channels.outputs, s.raster.steps, s.raster.outputs) for s in shapes]
+    all_groups, all_inputs, outputs, steps, pixels = np.array(known, dtype=np.int64).reshape(-1, 5).T[:, which]
+    words = -(-all_groups // groups) * -(-all_inputs // inputs)
+    passes = (clocks - (steps - pixels) * words) // (pixels * words)
+    plain = np.column_stack([groups, inputs, -(-outputs // np.clip(passes, 1, outputs)), np.ones_like(groups)])[passes >= 1]
+    which, several = which[passes >= 1], plain[:, 2] > 1
+    kinds = [(which, plain)] + ([(which[several], plain[several] + (0, 0, 0, 1))] if twins else [])
+    kinds += [(which, plain - (0, 0, 0, 1))] if soft else []
+    return FoldTable(shapes, np.concatenate([w for w, _ in kinds]), np.concatenate([f for _, f in kinds]))
 
 
-@lru_cache(maxsize=65536)
-def best_fold(shape: Shape, model_name: str, resources: tuple[tuple[str, float], ...], clocks: int,
-              twins: bool = False) -> FoldedCost | None:
-    """The fold of at most `clocks` clocks per frame that needs the smallest parts of a device; None if there is none."""
-    model, limits = dhm_model(model_name), dict(resources)
-    found = [folded_cost(shape, fold, model) for fold in folds_offered(shape, twins, clocks)]
-    return min(found, key=lambda c: (sum_of_parts(dict(c.resources), limits), c.steps), default=None)
+Limits = tuple[tuple[str, float], ...]
+
+
+@lru_cache(maxsize=256)
+def _known_folds(model_name: str, resources: Limits, clocks: int, twins: bool) -> dict[Shape, FoldedCost | None]:
+    """What `best_folds` found on a device at a pace; nothing at first."""
+    return {}
+
+
+def best_folds(shapes: Sequence[Shape], model_name: str, resources: Limits, clocks: int,
+               twins: bool = False) -> list[FoldedCost | None]:
+    """Of every shape the fold of at most `clocks` clocks per frame that needs the smallest parts of a device, if any."""
+    known = _known_folds(model_name, resources, clocks, twins)
+    if new := [shape for shape in dict.fromkeys(shapes) if shape not in known]:
+        model, limits, table = dhm_model(model_name), dict(resources), folds_offered(new, clocks, twins)
+        needs = table.resources(model)
+        limited = [(amounts, limits[r]) for r, amounts in zip(resource_names(model), needs.T, strict=True) if limits.get(r)]
+        parts = sum((amounts / limit for amounts, limit in limited), np.zeros(len(needs)))
+        order = np.lexsort((table.steps, parts, table.which))
+        rows = order[np.unique(table.which[order], return_index=True)[1]]
+        known.update(dict.fromkeys(new))
+        known.update((new[table.which[row]], table.cost(int(row), needs, model)) for row in rows)
+    return [known[shape] for shape in shapes]
 
 
 def sum_of_parts(used: Mapping[str, float], limits: Mapping[str, float]) -> float:
@@ -144,7 +164,7 @@ def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, f
         return None
     limits, found = tuple(sorted(device.resources.items())), None
     if not node.op.coded:
-        found = best_fold(shape_of(graph, node, axis, start, stop), device.model, limits, pace, twins_allowed(device))
+        (found,) = best_folds([shape_of(graph, node, axis, start, stop)], device.model, limits, pace, twins_allowed(device))
     elif coded := best_coded_fold(coded_shape(graph, node, axis, start, stop), device.model, limits, pace):
         found = FoldedCost(*coded)
     if found is None or largest_part(direct, device.resources) <= largest_part(dict(found.resources), device.resources):
@@ -163,6 +183,15 @@ def folds_of(graph: Graph, device: Device) -> dict[str, Fold]:
             if chosen is not None:
                 found[node.name] = chosen.fold
     return found
+
+
+def expect_folds(graph: Graph, questions: Iterable[Question], device: Device) -> None:
+    """Choose the folds of many shares at once, where the device may fold them; `chosen_fold` then knows them."""
+    pace = pace_of(device)
+    if pace is not None:
+        shapes = [shape_of(graph, node, axis, start, stop) for node, segments in questions if node.op.layer and not node.op.coded
+                  for axis, starts, stops in segments for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        best_folds(shapes, device.model, tuple(sorted(device.resources.items())), pace, twins_allowed(device))
 
 
 def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts:

@@ -1,17 +1,29 @@
-"""What a folded engine is made of and what that costs: cycles, and area in bits and words counted as the engine is built
-(fpga/engines/folded.py); the family's coefficients turn it into cells.
+"""What folded engines are made of and what that costs: cycles, and area in bits and words counted as the engine is built
+(fpga/engines/folded.py); the family's coefficients turn it into cells. Many folds of many layers are priced at once, row by row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, log2, prod
+from math import prod
+
+import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH
-from dovetail.hardware.folds import Channels, Fold, Loops, soft_logic
-from dovetail.hardware.rounding import HEADROOM_BITS, tree_bits
-from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, FoldedRaster, Raster
+from dovetail.hardware.folds import Channels, Fold, soft_logic
+from dovetail.hardware.rounding import HEADROOM_BITS
+from dovetail.hardware.shares import Flags, Floats, Ints
+from dovetail.hardware.streaming import (
+    CHAIN_SLACK,
+    FIFO_LATENCY_CYCLES,
+    ISSUE_STAGES,
+    MASK_STAGES,
+    WINDOW_STAGES,
+    WORD_STAGES,
+    Raster,
+)
 from dovetail.ir import Window
 from dovetail.platform.fitted import DhmModel
 
@@ -77,130 +89,208 @@ class FoldedCost:
     resources: tuple[tuple[str, float], ...]
 
 
+@lru_cache(maxsize=1 << 16)
+def _features(shape: Shape) -> tuple[int, ...]:
+    """What clocks and area of a layer's folds follow from, in the order in which `FoldTable` names it."""
+    channels, raster, window = shape.channels, shape.raster, shape.window
+    return (channels.groups, channels.inputs, channels.outputs, prod(window.kernel), window.kernel[0], *window.reach,
+            not raster.pointwise, raster.masked, raster.width, raster.outputs, raster.steps, raster.first, raster.flush,
+            raster.counter_bits, shape.input_bits, shape.output_bits, shape.weight_bits)
+
+
+class FoldTable:
+    """Folds of layers, row by row, under the names of `hardware.folds.Loops` and `hardware.streaming.FoldedRaster`.
+
+    Row k is `folds[k]` (groups, inputs, filters, products of a multiplier block) of `shapes[which[k]]`.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], which: Ints, folds: Ints) -> None:
+        self.shapes, self.which, self.folds = shapes, which, folds
+        known = np.array([_features(shape) for shape in shapes], dtype=np.int64).reshape(len(shapes), -1).T[:, which]
+        (self.all_groups, self.all_inputs, self.all_outputs, self.taps, self.kernel_rows, self.reach_rows, self.reach_columns,
+         windowed, masked, self.width, self.pixels, self.raster_steps, self.first, self.flush, self.counter_bits,
+         self.input_bits, self.output_bits, self.weight_bits) = known
+        self.windowed, self.masked = windowed > 0, masked > 0
+        self.groups, self.inputs, self.outputs, products = folds.T
+        self.blocks, self.slices = -(-self.all_groups // self.groups), -(-self.all_inputs // self.inputs)
+        self.passes, self.lanes = -(-self.all_outputs // self.outputs), self.groups * self.outputs
+        self.words, self.results = self.blocks * self.slices, self.blocks * self.passes
+        self.clocks, self.soft = self.results * self.slices, products == 0
+        self.twins = np.where(products == 2, self.groups * -(-self.outputs // 2), 0)
+        runs = (self.groups == 1) & (self.blocks == 1)
+        self.reads_words = (self.slices == 1) | runs | ((self.groups == 1) & (self.all_inputs % self.inputs == 0))
+        self.writes_words = (self.passes == 1) | runs | ((self.groups == 1) & (self.all_outputs % self.outputs == 0))
+        self.input_width = np.where(self.reads_words, self.groups * self.inputs, self.all_groups * self.all_inputs)
+        self.output_width = np.where(self.writes_words, self.lanes, self.all_groups * self.all_outputs)
+        self.products = self.inputs * self.taps
+        self.steps = self.pixels * self.clocks + (self.raster_steps - self.pixels) * self.words
+
+    def __getitem__(self, row: int) -> Fold:
+        return Fold(*self.folds[row].tolist())
+
+    def __iter__(self) -> Iterator[Fold]:
+        return map(self.__getitem__, range(len(self.folds)))
+
+    def resources(self, model: DhmModel) -> Floats:
+        """What every row occupies, in the order of `resource_names`."""
+        return resources_of(content_of(self), self, model)
+
+    def cost(self, row: int, resources: Floats, model: DhmModel) -> FoldedCost:
+        """One row; `resources` are those of all."""
+        taken = ISSUE_STAGES + WORD_STAGES + WINDOW_STAGES * int(self.windowed[row]) + MASK_STAGES * int(self.masked[row])
+        stages = (taken + 1 + (int(self.products[row]) - 1).bit_length() + int(self.slices[row] > 1) + ROUNDING_STAGES
+                  + REGROUP_STAGES + FIFO_LATENCY_CYCLES)
+        clocks = int(self.clocks[row])  # a window over a whole map leaves with its last pixel
+        held = int(self.first[row] * self.words[row]) if self.pixels[row] > 1 else 0
+        return FoldedCost(self[row], int(self.steps[row]), max(int(self.flush[row]) * clocks, held) + clocks, stages,
+                          tuple(zip(resource_names(model), resources[row].tolist(), strict=True)))
+
+
+def resource_names(model: DhmModel) -> tuple[str, ...]:
+    """What folded engines occupy, by the names boards use."""
+    return model.logic, "register", model.block, "dsp"
+
+
+def fold_rows(folds: Iterable[Fold]) -> Ints:
+    """Folds as `FoldTable` takes them."""
+    return np.array([(f.groups, f.inputs, f.outputs, f.products) for f in folds], dtype=np.int64).reshape(-1, 4)
+
+
+def folds_of_one(shape: Shape, folds: Ints) -> FoldTable:
+    """Folds of one layer."""
+    return FoldTable([shape], np.zeros(len(folds), dtype=np.int64), folds)
+
+
 def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     """Cycles and area of one fold."""
-    loops, raster = Loops(shape.channels, fold), shape.raster
-    folded = FoldedRaster(raster, loops)
-    taps = prod(shape.window.kernel)
-    products = fold.inputs * taps
-    stages = (folded.stages + 1 + ceil(log2(products)) + (loops.slices > 1) + ROUNDING_STAGES + REGROUP_STAGES
-              + FIFO_LATENCY_CYCLES)
-    held = raster.first * folded.words if raster.outputs > 1 else 0  # a window over a whole map leaves with its last pixel
-    tail = max(raster.flush * loops.clocks, held) + loops.clocks
-    return FoldedCost(fold, folded.steps, tail, stages, resources_of(content_of(shape, loops, folded), loops, folded, model))
+    table = folds_of_one(shape, fold_rows([fold]))
+    return table.cost(0, table.resources(model), model)
 
 
-def _distinct(depth: int, width: int) -> int:
+def _distinct(depth: Ints, width: Ints) -> Ints:
     """Columns of a memory of constants that differ: tools build equal ones once."""
-    return min(width, 1 << min(depth, 30))
+    return np.minimum(width, np.left_shift(1, np.minimum(depth, 30)))
+
+
+def _bits_of(count: Ints) -> Ints:
+    """Bits of counters that go so far, and levels of trees of so many leaves."""
+    return np.ceil(np.log2(count)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineContent:
-    """What an engine is made of, in bits; memories as (words, width, whether they are constant)."""
+    """What engines are made of, in bits, row by row; memories as (words, width, whether they are constant)."""
 
-    adders: int
-    choices: int
-    masked: int
-    registers: int
-    rounded: int
-    multipliers: int
-    lines: tuple[int, int]
-    soft: tuple[int, int, int]
-    """Products in logic, and the bits of their activations and weights."""
-    memories: tuple[tuple[int, int, bool], ...]
+    adders: Ints
+    choices: Ints
+    masked: Ints
+    registers: Ints
+    rounded: Ints
+    multipliers: Ints
+    lines: tuple[Ints, Ints]
+    soft: Ints
+    """Products in logic."""
+    memories: tuple[tuple[Ints, Ints, bool], ...]
     """Weights, constants, output FIFO, window, and in front of it what cuts pixels anew and what keeps them waiting."""
     regroups: bool = True
 
-    def without(self, leaves: bool, enters: bool, width: int) -> EngineContent:
+    def without(self, leaves: bool, enters: bool, width: Ints) -> EngineContent:
         """Less the FIFO behind it, or less what is in front of it, whose beats have `width` bits: other engines are there."""
         kept = self.memories[:2] + (() if leaves else self.memories[2:3]) + self.memories[3:4] + (
             () if enters else self.memories[4:])
-        less = width if enters else 0
+        less = width * enters
         return replace(self, memories=kept, regroups=self.regroups and not enters, adders=self.adders - less,
-                       registers=int(self.registers - 2.5 * less))
+                       registers=(self.registers - 2.5 * less).astype(np.int64))
 
 
-def content_of(shape: Shape, loops: Loops, folded: FoldedRaster, turned: bool = False) -> EngineContent:
-    """Bits of a folded engine, part by part as it is built; with `turned` all passes go over a word as it comes."""
-    fold, window, windowed, lanes = loops.fold, shape.window, not folded.raster.pointwise, loops.lanes
-    word, taps = fold.groups * fold.inputs * shape.input_bits, prod(window.kernel)
-    products = fold.inputs * taps
-    adders, in_lanes, sum_bits = _lane_bits(shape, loops, products)
-    width = shape.weight_bits * lanes if not loops.twins else (2 * shape.weight_bits + 1) * loops.twins
-    weights, lines = products * width, (window.reach[0] - 1) * word if windowed else 0
-    again = loops.passes > 1 and loops.slices > 1 and not turned
-    kept = window.kernel[0] * (window.reach[1] - (not again)) * word if windowed and loops.words > 1 else 0
-    kept += word if again and not windowed and loops.reads_words else 0
-    masked, constants = taps * word if folded.raster.masked else 0, lanes * (BIAS_BITS + 2)
-    in_window = (window.kernel[0] * window.reach[1] * word if windowed else 0) + lines + masked + kept
-    pixel, beat = loops.channels.groups * loops.channels.inputs * 8, loops.channels.groups * loops.channels.outputs
-    whole = (0 if loops.reads_words else pixel) + (0 if loops.writes_words and not turned else beat * shape.output_bits)
-    whole += (loops.passes - 1) * lanes * sum_bits if turned and loops.slices > 1 else 0
-    shallow = 0.5 * (_distinct(loops.clocks, weights) * (loops.clocks <= SKIP_BLOCK_DEPTH) + constants)
-    left = loops.output_width * shape.output_bits
-    regrouped = loops.input_width * shape.input_bits  # in front of an engine pixels are mostly cut anew
+def content_of(table: FoldTable, turned: Flags | None = None) -> EngineContent:
+    """Bits of folded engines, part by part as they are built; where `turned` all passes go over a word as it comes."""
+    t, lanes, windowed = table, table.lanes, table.windowed
+    turns = np.zeros(len(lanes), dtype=np.bool_) if turned is None else turned
+    word = t.groups * t.inputs * t.input_bits
+    adders, in_lanes, sum_bits = _lane_bits(t)
+    width = np.where(t.twins > 0, (2 * t.weight_bits + 1) * t.twins, t.weight_bits * lanes)
+    weights, lines = t.products * width, windowed * (t.reach_rows - 1) * word
+    again = (t.passes > 1) & (t.slices > 1) & ~turns
+    kept = (windowed & (t.words > 1)) * t.kernel_rows * (t.reach_columns - ~again) * word
+    kept = kept + (again & ~windowed & t.reads_words) * word
+    masked, constants = t.masked * t.taps * word, lanes * (BIAS_BITS + 2)
+    in_window = windowed * t.kernel_rows * t.reach_columns * word + lines + masked + kept
+    pixel, beat = t.all_groups * t.all_inputs * 8, t.all_groups * t.all_outputs
+    whole = ~t.reads_words * pixel + ~(t.writes_words & ~turns) * beat * t.output_bits
+    whole = whole + (turns & (t.slices > 1)) * (t.passes - 1) * lanes * sum_bits
+    distinct = _distinct(t.clocks, weights)
+    shallow = 0.5 * (distinct * (t.clocks <= SKIP_BLOCK_DEPTH) + constants)
+    left, regrouped = t.output_width * t.output_bits, t.input_width * t.input_bits  # in front of it pixels are mostly cut anew
+    few, in_memory = np.full(len(lanes), FIFO_WORDS), (t.reach_rows > 1) & (t.width * t.words > CHAIN_SLACK)
     return EngineContent(
-        lanes * adders + regrouped, (0 if loops.reads_words else (loops.words - 1) * word) + lanes * (SPREAD - 1) * sum_bits
-        + (taps * word if windowed and kept and again else kept), masked,
-        int(lanes * in_lanes + in_window + whole + 2 * word + left + _distinct(loops.clocks, weights) + constants + shallow
-            + 2.5 * regrouped), lanes * 8, 0 if loops.soft else products * (loops.twins or lanes),
-        (0, 0) if folded.line_in_registers else (folded.raster.width * folded.words, lines),
-        (products * lanes if loops.soft else 0, shape.input_bits, shape.weight_bits),
-        ((loops.clocks, weights, True), (loops.results, constants, True), (FIFO_WORDS, left, False),
-         (loops.words if windowed else loops.slices, kept, False), (FIFO_WORDS, regrouped, False),
-         (WAITING_PIXELS * (loops.words if loops.reads_words else 1), regrouped, False)))
+        lanes * adders + regrouped, ~t.reads_words * (t.words - 1) * word + lanes * (SPREAD - 1) * sum_bits
+        + np.where(windowed & (kept > 0) & again, t.taps * word, kept), masked,
+        (lanes * in_lanes + in_window + whole + 2 * word + left + distinct + constants + shallow
+         + 2.5 * regrouped).astype(np.int64), lanes * 8, ~t.soft * t.products * np.where(t.twins > 0, t.twins, lanes),
+        (in_memory * t.width * t.words, in_memory * lines), t.soft * t.products * lanes,
+        ((t.clocks, weights, True), (t.results, constants, True), (few, left, False),
+         (np.where(windowed, t.words, t.slices), kept, False), (few, regrouped, False),
+         (WAITING_PIXELS * np.where(t.reads_words, t.words, 1), regrouped, False)))
 
 
-def _lane_bits(shape: Shape, loops: Loops, products: int) -> tuple[int, int, int]:
-    """Of one filter: widths of its adders, its registers, and the width of its sum."""
-    product = shape.input_bits + shape.weight_bits
-    total = product + max(0, ceil(log2(products * loops.slices)) - UNUSED_SUM_BITS)
-    tree, odd = tree_bits(products, product, 1)
-    adders, registers = tree + total * (1 + (loops.slices > 1)), products * product + tree + odd
-    if loops.twins:
-        parts = -(-products // TWIN_PARTS)
-        adders, registers = adders + parts * product // 2, registers + parts * product
-    return adders, registers + total * (2 + (loops.slices > 1)), total
+def _lane_bits(t: FoldTable) -> tuple[Ints, Ints, Ints]:
+    """Of one filter of every row: widths of its adders, its registers, and the width of its sum."""
+    product = t.input_bits + t.weight_bits
+    total = product + np.maximum(0, _bits_of(t.products * t.slices) - UNUSED_SUM_BITS)
+    tree, odd = _tree_bits(t.products, product)
+    several = (t.slices > 1).astype(np.int64)
+    parts = np.where(t.twins > 0, -(-t.products // TWIN_PARTS), 0)
+    return (tree + total * (1 + several) + parts * product // 2,
+            t.products * product + tree + odd + total * (2 + several) + parts * product, total)
 
 
-def control_bits(loops: Loops, folded: FoldedRaster) -> int:
+def _tree_bits(terms: Ints, bits: Ints) -> tuple[Ints, Ints]:
+    """`hardware.rounding.tree_bits` of every row, for levels one bit wider each."""
+    merged, waiting = np.zeros_like(terms), np.zeros_like(terms)
+    while np.any(terms > 1):
+        merged += terms // 2 * (bits + 1)
+        waiting += (terms > 1) * (terms % 2) * bits
+        terms, bits = terms - terms // 2, bits + 1
+    return merged, waiting
+
+
+def _control_bits(t: FoldTable) -> Ints:
     """Widths of counters: those of the raster, of the rounds, and of the output FIFO and its credits."""
-    rounds = sum((count - 1).bit_length() for count in (loops.blocks, loops.slices, loops.passes, loops.clocks))
-    return folded.raster.counter_bits + rounds + 4 * (FIFO_WORDS - 1).bit_length()
+    rounds = sum((_bits_of(count) for count in (t.blocks, t.slices, t.passes, t.clocks)), np.zeros_like(t.blocks))
+    return t.counter_bits + rounds + 4 * (FIFO_WORDS - 1).bit_length()
 
 
-def resources_of(content: EngineContent, loops: Loops, folded: FoldedRaster, model: DhmModel) -> tuple[tuple[str, float], ...]:
-    """An engine's content by the family's coefficients."""
+def resources_of(content: EngineContent, table: FoldTable, model: DhmModel) -> Floats:
+    """Engines' content by the family's coefficients, row by row in the order of `resource_names`."""
     cost = model.coefficients
-    blocks, small = 0.0, 0.0
     depth, width = content.lines
-    if depth * width >= LINE_BLOCK_BITS:
-        blocks = _blocks(depth, width, model)
-    else:
-        small = cost["logic_per_buffer_bit"] * depth * width
+    wide = depth * width >= LINE_BLOCK_BITS
+    blocks = np.where(wide, _blocks(depth, width, model), 0.0)
+    small = np.where(wide, 0.0, cost["logic_per_buffer_bit"] * depth * width)
     for depth, width, constant in content.memories:
-        always = constant and depth > 1 and not cost["logic_per_rom_bit"]  # the family's tools put any constants into blocks
-        if always or (depth > SKIP_BLOCK_DEPTH and depth * width >= SKIP_BLOCK_BITS):
-            blocks += _blocks(depth, width, model)
-        elif depth > 1:
-            least = SMALL_MEMORY_WORDS.get(model.logic, LUT_MEMORY_WORDS)
-            words = depth if constant and model.logic == "lut" else ceil(depth / least) * least
-            small += (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
-                      else cost["logic_per_buffer_bit"] * words * width)
-    rounded, control = content.rounded + HEADROOM_BITS * loops.lanes, control_bits(loops, folded)
+        in_blocks = (depth > SKIP_BLOCK_DEPTH) & (depth * width >= SKIP_BLOCK_BITS)
+        if constant and not cost["logic_per_rom_bit"]:  # the family's tools put any constants into blocks
+            in_blocks = depth > 1
+        blocks = blocks + np.where(in_blocks, _blocks(depth, width, model), 0.0)
+        least = SMALL_MEMORY_WORDS.get(model.logic, LUT_MEMORY_WORDS)
+        words = depth if constant and model.logic == "lut" else -(-depth // least) * least
+        cells = (cost["logic_per_rom_bit"] * words * _distinct(depth, width) if constant
+                 else cost["logic_per_buffer_bit"] * words * width)
+        small = small + np.where(in_blocks | (depth <= 1), 0.0, cells)
+    rounded, control = content.rounded + HEADROOM_BITS * table.lanes, _control_bits(table)
     logic = (cost["logic_per_adder_bit"] * content.adders + cost["logic_per_rounded_bit"] * rounded
              + (cost["logic_per_output_bit"] + SETTLED) * content.rounded + REGROUP_LOGIC * content.regroups
              + cost["logic_per_mask_bit"] * content.masked + cost["logic_per_choice_bit"] * content.choices
              + cost["logic_per_control_bit"] * control + small)
-    count, *widths = content.soft
-    if count:
-        logic += count * soft_logic(model.logic, *widths)
+    if table.soft.any():
+        each = np.array([soft_logic(model.logic, shape.input_bits, shape.weight_bits) for shape in table.shapes])
+        logic = logic + content.soft * each[table.which]
     registers = (content.registers + cost["register_per_control_bit"] * control
                  + cost["register_per_output_bit"] * (content.rounded + rounded))
-    return ((model.logic, logic), ("register", registers), (model.block, blocks),
-            ("dsp", cost["dsp_per_product"] * content.multipliers))
+    return np.column_stack([logic, registers, blocks, cost["dsp_per_product"] * content.multipliers])
 
 
-def _blocks(depth: int, width: int, model: DhmModel) -> float:
-    return min(ceil(depth / words) * ceil(width / bits) for words, bits in model.shapes) / model.parts
+def _blocks(depth: Ints, width: Ints, model: DhmModel) -> Floats:
+    each = [-(-depth // words) * -(-width // bits) for words, bits in model.shapes]
+    return np.asarray(np.min(each, axis=0) / model.parts, dtype=np.float64)

@@ -11,9 +11,9 @@ import numpy as np
 
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_answers
-from dovetail.cost.firb import Bottleneck, FirbCost, bottlenecks, firb_options
+from dovetail.cost.firb import Bottleneck, bottlenecks, firb_engines
 from dovetail.cost.folded import folds_offered, shape_of, twins_allowed
-from dovetail.cost.folded_area import Shape, folded_cost
+from dovetail.cost.folded_area import Shape, resource_names
 from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import window_of
 from dovetail.hardware.streaming import Raster
@@ -70,7 +70,8 @@ class Fused:
 
     block: Bottleneck
     members: tuple[int, ...]
-    costs: tuple[FirbCost, ...]
+    folds: tuple[tuple[Fold, Fold, Fold], ...]
+    steps: tuple[int, ...]
     needs: Floats
 
 
@@ -78,38 +79,29 @@ def fused_within(graph: Graph, device: Device, names: tuple[str, ...], clocks: i
     """All inverted residuals of a graph that can be one engine of at most `clocks` clocks per frame."""
     numbers, found = {node.name: i for i, node in enumerate(graph.nodes)}, []
     for block in bottlenecks(graph):
-        costs = firb_options(graph, block, device.model, twins_allowed(device), clocks)
-        if not costs:
+        table = firb_engines(graph, block, device.model, twins_allowed(device), clocks)
+        if table is None:
             continue
-        rows = [dict(cost.resources) for cost in costs]
-        needs = np.array([[row.get(r, 0.0) for r in names] for row in rows])
+        needs = resource_columns(table.resources, device.model, names)
         kept = undominated(needs)
         members = tuple(numbers[n.name] for n in (*block.layers, block.join) if n is not None)
-        found.append(Fused(block, members, tuple(costs[k] for k in kept), needs[kept]))
+        costs = [table.cost(k, device.model) for k in kept]
+        found.append(Fused(block, members, tuple(c.folds for c in costs), tuple(c.steps for c in costs), needs[kept]))
     return tuple(found)
 
 
 @lru_cache(maxsize=16384)
 def _folded(shape: Shape, model: tuple[str, bool], names: tuple[str, ...], clocks: int) -> Engines:
-    found = [(fold, *_cost(shape, fold, model[0], names)) for fold in folds_offered(shape, model[1], clocks, soft=True)]
-    if not found:
-        return Engines((), (), np.zeros((0, len(names))))
-    needs = np.array([row for _, _, row in found])
+    table = folds_offered([shape], clocks, model[1], soft=True)
+    needs = resource_columns(table.resources(dhm_model(model[0])), model[0], names)
     kept = undominated(needs)
-    return Engines(tuple(found[k][0] for k in kept), tuple(found[k][1] for k in kept), needs[kept])
+    return Engines(tuple(table[k] for k in kept), tuple(table.steps[kept].tolist()), needs[kept])
 
 
-@lru_cache(maxsize=1 << 18)
-def _cost(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> tuple[int, tuple[float, ...]]:
-    """Clocks per frame and resources of a fold; remembered, since neighbouring paces allow the same folds."""
-    cost = folded_cost(shape, fold, dhm_model(model_name))
-    used = dict(cost.resources)
-    return cost.steps, tuple(used.get(r, 0.0) for r in names)
-
-
-def folded_row(shape: Shape, fold: Fold, model_name: str, names: tuple[str, ...]) -> tuple[float, ...]:
-    """Resources of a fold."""
-    return _cost(shape, fold, model_name, names)[1]
+def resource_columns(resources: Floats, model_name: str, names: tuple[str, ...]) -> Floats:
+    """Resources of folded engines in the order of `names`; nothing of those that they have no use for."""
+    at = {name: k for k, name in enumerate(resource_names(dhm_model(model_name)))}
+    return np.column_stack([resources[:, at[name]] if name in at else np.zeros(len(resources)) for name in names])
 
 
 def _row(resources: Mapping[str, Floats], names: tuple[str, ...]) -> list[float]:

@@ -17,27 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise
 from math import inf, prod
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
-from dovetail.cost import Floats
-from dovetail.cost.firb import Bottleneck, engine_folds, firb_cost
-from dovetail.cost.folded import rounds_of, shape_of, twins_allowed
-from dovetail.cost.folded_area import Shape, padded_raster
-from dovetail.hardware.folds import Fold, Loops
+from dovetail.cost import Floats, Ints
+from dovetail.cost.firb import Bottleneck, engine_folds, firb_table
+from dovetail.cost.folded import parts_at_once, rounds_of, shape_of, twins_allowed
+from dovetail.cost.folded_area import FoldTable, Shape, folds_of_one, padded_raster
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.ir import Graph, Reshape
 from dovetail.partition.accelerator.choice import shares_of
-from dovetail.partition.accelerator.dedicated import folded_row, raster_of
+from dovetail.partition.accelerator.dedicated import raster_of, resource_columns
 from dovetail.partition.tolerances import PROGRAM_ERROR, WHOLE_ERROR
 from dovetail.platform.device import Device
-
-Places = NDArray[np.int64]
+from dovetail.platform.fitted import dhm_model
 
 OVERFULL = 1e4
 """What a share of the budget beyond it counts, in clocks of a frame as parts of the most:
@@ -91,19 +88,21 @@ def reach_of(raster: Raster) -> Reach:
     return Reach(raster, early, early < len(steps) and int(steps[early]) == raster.beats - 1)
 
 
-def clocks_of(reach: Reach, loops: Loops | None, padded: bool = False) -> tuple[float, float, float]:
-    """Of an engine: clocks before its first output, until its last one, and left once the last beat of its input came."""
-    raster = reach.raster
-    words, clocks = (1, 1) if loops is None else (loops.words, loops.clocks)
-    ends = 0 if loops is None else (loops.slices if loops.writes_words else clocks) - 1
-    first = raster.first * words + ends
+def clocks_of(reach: Reach, table: FoldTable | None, padded: bool = False) -> Floats:
+    """Of engines, row by row: clocks before the first output, until the last one, and left once the last beat of the input came.
+
+    Without folds it is one engine that takes a pixel per clock.
+    """
+    raster, one = reach.raster, np.ones(1, dtype=np.int64)
+    words, clocks = (one, one) if table is None else (table.words, table.clocks)
+    ends = clocks - 1 if table is None else np.where(table.writes_words, table.slices, clocks) - 1
     until = (raster.outputs - 1) * clocks + (raster.last - raster.outputs + 1) * words + clocks - 1
-    if reach.trailing or padded:
-        return float(first), float(until), 0.0
     taken = reach.early * clocks + (raster.beats - 1 - reach.early) * words
-    if loops is not None and loops.reads_words:
-        taken += ((loops.blocks - 1) * loops.passes + 1) * loops.slices - 1 if reach.stays else words - 1
-    return float(first), float(until), float(max(0, until - taken))
+    if table is not None:
+        last = ((table.blocks - 1) * table.passes + 1) * table.slices - 1 if reach.stays else words - 1
+        taken = taken + np.where(table.reads_words, last, 0)
+    left = np.zeros(len(words)) if reach.trailing or padded else np.maximum(0, until - taken)
+    return np.column_stack([raster.first * words + ends, until, left]).astype(np.float64)
 
 
 class FrameBounds:
@@ -113,7 +112,7 @@ class FrameBounds:
         self.graph, self.device, self.names, self.budget = graph, device, names, budget
         self.priced: dict[tuple[object, ...], LayerOptions] = {}
         """Folds of layers and inverted residuals, by what they depend on: many are alike."""
-        self.taken: dict[tuple[int, ...], Places] = {}
+        self.taken: dict[tuple[int, ...], Ints] = {}
         """Engines, by the nodes that they stand for, of which fractions were the best at the cut before."""
 
     def layer(self, index: int, direct: Floats | None, most: float) -> LayerOptions:
@@ -122,31 +121,32 @@ class FrameBounds:
         shape, raster = shape_of(self.graph, node), raster_of(self.graph, node)
         reach, padded = reach_of(raster), not raster.masks_suffice
         if (shape, most) not in self.priced:
-            rows, clocks = list[Floats](), list[tuple[float, float, float]]()
-            for fold in self.folds(shape, most):
-                found = clocks_of(reach, Loops(shape.channels, fold), padded)
-                if found[1] <= most:
-                    rows.append(np.array(folded_row(shape, fold, self.device.model, self.names)))
-                    clocks.append(found)
-            self.priced[shape, most] = self.able((), rows, clocks)
+            table = folds_of_one(shape, self.folds(shape, most))
+            clocks, rows = clocks_of(reach, table, padded), table.resources(dhm_model(self.device.model))
+            near = clocks[:, 1] <= most
+            rows = resource_columns(rows, self.device.model, self.names)
+            self.priced[shape, most] = self.able((), rows[near], clocks[near])
         folded = replace(self.priced[shape, most], members=(index,))
-        return folded if direct is None else folded.beside(self.able((), [direct], [clocks_of(reach, None, padded)]))
+        return folded if direct is None else folded.beside(self.able((), direct[None], clocks_of(reach, None, padded)))
 
-    def folds(self, shape: Shape, most: float) -> list[Fold]:
+    def folds(self, shape: Shape, most: float) -> Ints:
         """All folds on offer at any pace whose products may fit the device."""
         channels, taps, budget = shape.channels, prod(shape.window.kernel), dict(zip(self.names, self.budget, strict=True))
-        kinds = (0, 1, 2) if twins_allowed(self.device) else (0, 1)
         room = {0: max(budget.values(), default=0.0), 1: budget.get("dsp", 0.0), 2: 2 * budget.get("dsp", 0.0)}
-        pairs = [(1, i) for i in rounds_of(channels.inputs)] + [(g, channels.inputs) for g in rounds_of(channels.groups)]
-        found = dict.fromkeys(Fold(g, i, o, kind) for (g, i), o, kind in product(pairs, rounds_of(channels.outputs), kinds)
-                              if g * i * o * taps <= room[kind] and (kind < 2 or o > 1))
-        pixels = shape.raster.outputs
-        return [fold for fold in found if (pixels - 1) * Loops(channels, fold).clocks <= most]
+        pairs, filters = parts_at_once(channels.groups, channels.inputs), np.array(rounds_of(channels.outputs))
+        rows = np.column_stack([np.repeat(pairs, len(filters), axis=0), np.tile(filters, len(pairs))])
+        rounds = -(-np.array([channels.groups, channels.inputs, channels.outputs]) // rows)
+        rows = rows[(shape.raster.outputs - 1) * rounds.prod(axis=1) <= most]
+        found = []
+        for kind in (0, 1, 2) if twins_allowed(self.device) else (0, 1):
+            fits = (rows.prod(axis=1) * taps <= room[kind]) & ((kind < 2) | (rows[:, 2] > 1))
+            found.append(np.column_stack([rows[fits], np.full(fits.sum(), kind)]))
+        return np.concatenate(found)
 
     def plain(self, index: int, needs: Floats) -> LayerOptions:
         """The engine of a layer without weights."""
         raster = raster_of(self.graph, self.graph.nodes[index])
-        return self.able((index,), [needs], [clocks_of(reach_of(raster), None, not raster.masks_suffice)])
+        return self.able((index,), needs[None], clocks_of(reach_of(raster), None, not raster.masks_suffice))
 
     def fused(self, block: Bottleneck, members: tuple[int, ...], most: float) -> LayerOptions:
         """An inverted residual as one engine, in every number of words and slices."""
@@ -155,26 +155,25 @@ class FrameBounds:
         if alike in self.priced:
             return replace(self.priced[alike], members=members)
         raster = Raster(middle.window, middle.height, middle.width)
-        rows, found = [], []
-        for at_once, inputs in product(rounds_of(first.channels.outputs), rounds_of(first.channels.inputs)):
-            loops = Loops(first.channels, Fold(1, inputs, at_once))
-            if raster.steps * loops.clocks > most + loops.clocks:
-                continue
-            until = (raster.last + 1) * loops.clocks - 1
-            left = max(0, until - (raster.beats - 1) * loops.clocks - loops.slices + 1)
-            for folds in engine_folds(first, last, inputs, at_once, twins_allowed(self.device)):
-                used = dict(firb_cost((first, middle, last), folds, block.join is not None, self.device.model).resources)
-                rows.append(np.array([used.get(r, 0.0) for r in self.names]))
-                found.append((float((raster.first + 1) * loops.clocks - 1), float(until), float(left)))
+        at_once, inputs = (grid.reshape(-1) for grid in np.meshgrid(
+            rounds_of(first.channels.outputs), rounds_of(first.channels.inputs), indexing="ij"))
+        clocks = -(-first.channels.outputs // at_once) * -(-first.channels.inputs // inputs)
+        near = raster.steps * clocks <= most + clocks
+        folds = engine_folds(first, last, inputs[near], at_once[near], twins_allowed(self.device))
+        slices = -(-first.channels.inputs // folds[:, 0, 1])
+        clocks = -(-first.channels.outputs // folds[:, 0, 2]) * slices
+        until = (raster.last + 1) * clocks - 1
+        left = np.maximum(0, until - (raster.beats - 1) * clocks - slices + 1)
+        table = firb_table((first, middle, last), folds, block.join is not None, self.device.model)
+        rows = resource_columns(table.resources, self.device.model, self.names)
+        found = np.column_stack([(raster.first + 1) * clocks - 1, until, left]).astype(np.float64)
         self.priced[alike] = self.able(members, rows, found)
         return self.priced[alike]
 
-    def able(self, members: tuple[int, ...], rows: Sequence[Floats],
-             clocks: Sequence[tuple[float, float, float]]) -> LayerOptions:
+    def able(self, members: tuple[int, ...], needs: Floats, clocks: Floats) -> LayerOptions:
         """Those that fit the device by themselves."""
-        needs, times = np.array(rows).reshape(-1, len(self.names)), np.array(clocks).reshape(-1, 3)
         fits = np.all(needs <= self.budget + 1e-9, axis=1)
-        return LayerOptions(members, needs[fits], *times[fits].T)
+        return LayerOptions(members, needs[fits], *clocks[fits].T)
 
     def path(self, cut: int) -> list[int]:
         """Layers from an input to the end of a cut, one behind the other, as many as possible."""
@@ -256,7 +255,7 @@ class Programme:
     constants: Floats
 
 
-def solved(programme: Programme, taken: Places, enough: Callable[[float], bool]) -> tuple[float, Places]:
+def solved(programme: Programme, taken: Ints, enough: Callable[[float], bool]) -> tuple[float, Ints]:
     """A lower bound that is the least z unless `enough` was satisfied with less, and the options that matter for it.
 
     `taken` are options to begin with.
@@ -286,14 +285,14 @@ def solved(programme: Programme, taken: Places, enough: Callable[[float], bool])
     return best, taken[answer.x[:len(taken)] > 0] if len(answer.x) == len(taken) + 2 else taken
 
 
-def _least(reduced: Floats, group: slice) -> Places:
+def _least(reduced: Floats, group: slice) -> Ints:
     """Options of a group that lower the value most."""
     own = reduced[group]
     places = np.argpartition(own, JOINING)[:JOINING] if len(own) > JOINING else np.arange(len(own))
     return np.asarray(places[own[places] < 0] + group.start, dtype=np.int64)
 
 
-def _first(programme: Programme) -> Places:
+def _first(programme: Programme) -> Ints:
     """Of every group the option that fills least, and the one whose frames are shortest."""
     full, long = programme.shares.max(axis=0, initial=0.0), programme.frames.max(axis=0, initial=0.0)
     return np.array([g.start + int(of[g].argmin()) for g in programme.groups for of in (full, long) if g.stop > g.start],

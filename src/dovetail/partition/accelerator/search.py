@@ -205,13 +205,13 @@ class AcceleratorSearch:
         """An accelerator as it was chosen; nothing is known yet of others."""
         block = options[chosen.places[cut]] if options else None
         fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
-        inside = {i: fold for f, k in fused for i, fold in zip(f.members, (*f.costs[k].folds, None), strict=False)}
+        inside = {i: fold for f, k in fused for i, fold in zip(f.members, (*f.folds[k], None), strict=False)}
         places, alone = chosen.places, [i for i in range(cut) if i not in inside]
         used = sum((f.needs[k] for f, k in fused), np.zeros(len(self.names)) if block is None else np.array(block.needs))
         used = used + sum((self.engine(i, pace).needs[places[i]] for i in alone), np.zeros(len(self.names)))
         row = Row(tuple(inside[i] if i in inside else self.engine(i, pace).folds[places[i]] for i in range(cut)),
                   tuple(f.members for f, _ in fused), None if block is None else block.configuration.inputs)
-        slowest = max([0, *self.words.clocks(row).values(), *(f.costs[k].steps for f, k in fused),
+        slowest = max([0, *self.words.clocks(row).values(), *(f.steps[k] for f, k in fused),
                        *(self.engine(i, pace).steps[places[i]] for i in alone)])
         interval = max(float(slowest), block.interval if block else 0.0)
         folds = {node.name: fold for node, fold in zip(self.graph.nodes, row.folds, strict=False) if fold is not None}
