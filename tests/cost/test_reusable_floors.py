@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.cost.array import Config, block_cost, block_latency, program_cost
-from dovetail.cost.array_floors import barriers, least_clocks, least_resources
+from dovetail.cost.array_floors import least_clocks, least_resources
 from dovetail.errors import UnsupportedError
 from dovetail.hardware.arrays.layers import layers_of
 from dovetail.hardware.arrays.program import bank_sizes, program_of
@@ -40,7 +40,7 @@ def test_floors_are_below_the_price_at_every_cut(graphs: dict[int, Graph], size:
                     monolithic=kind == "monolithic", packed=kind == "packed", bandwidth_bytes=rate, input_buffers=buffers,
                     map_bytes=1500 if kind == "stripes" else 0)
     whole = layers_of(graph, [n.name for n in graph.nodes])
-    between, alone, _ = least_clocks(whole, config, barriers(whole))
+    ((between, alone, _),) = least_clocks(whole, [config])
     priced = 0
     for cut in cut_points(graph)[:-1]:
         names = [n.name for n in graph.nodes[cut:]]
@@ -72,7 +72,7 @@ def test_arrays_that_make_products_in_another_way_share_a_program(graphs: dict[i
 def test_floors_of_a_chain_come_close_to_its_price(graphs: dict[int, Graph]) -> None:
     graph, config = graphs[40], Config(8, 8, 9)
     layers = layers_of(graph, [n.name for n in graph.nodes])
-    between, alone, _ = least_clocks(layers, config, barriers(layers))
+    ((between, alone, _),) = least_clocks(layers, [config])
     cost = block_cost(graph, [n.name for n in graph.nodes], config, fpga("zcu102"))
     assert between[0] >= 0.8 * cost.interval_clocks
     assert alone[0] >= 0.8 * cost.latency_clocks
@@ -87,7 +87,7 @@ def test_floors_of_arrays_that_count_bits_are_below_their_price(config: Config) 
     for graph in (network(1, 2, 2), residual(3)):
         names = [n.name for n in graph.nodes]
         layers = layers_of(graph, names, True)
-        cost, (between, alone, _) = block_cost(graph, names, config, device), least_clocks(layers, config, barriers(layers))
+        cost, ((between, alone, _),) = block_cost(graph, names, config, device), least_clocks(layers, [config])
         assert between[0] <= cost.interval_clocks
         assert alone[0] <= cost.latency_clocks == block_latency(graph, names, config)
         exact = dict(cost.resources)

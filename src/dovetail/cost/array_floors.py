@@ -59,12 +59,23 @@ class Floors(NamedTuple):
     after: list[float]
 
 
-def least_clocks(layers: ArrayLayers, config: Config, between: Sequence[str | None]) -> Floors:
-    """Clocks of a block at the least; `between` are its `barriers`.
+def least_clocks(layers: ArrayLayers, configs: Sequence[Config]) -> list[Floors]:
+    """Clocks of a block at the least, for every configuration; those that have them in common are looked at once."""
+    kin = [replace(c, packed=False, soft=0, input_buffers=2) for c in configs]  # clocks depend on none of these
+    between, found, works = barriers(layers), dict[Config, Floors](), dict[Config, list[_Work]]()
+    for config in dict.fromkeys(kin):
+        whole = replace(config, map_bytes=0)
+        if whole not in works:
+            works[whole] = [_work(layer, whole) for layer in layers.layers]
+        found[config] = _floors(layers, config, between, list(works[whole]))
+    return [found[config] for config in kin]
+
+
+def _floors(layers: ArrayLayers, config: Config, between: Sequence[str | None], works: list[_Work]) -> Floors:
+    """Those of one configuration; `between` are the block's `barriers`, `works` what its layers do where they are whole.
 
     One frame is loaded before anything starts and leaves when all is done.
     """
-    works = [_work(layer, config) for layer in layers.layers]
     groups = rounds_of(layers, config)
     outside = outside_maps(layers, config, groups) if config.map_bytes else {}
     striped, maps = _in_stripes(layers, config, groups, outside, works)

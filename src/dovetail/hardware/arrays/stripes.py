@@ -8,6 +8,7 @@ window reads twice are computed or loaded twice.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -115,7 +116,8 @@ def _rows_at_once(config: Config, parts: Sequence[ArrayLayer], outside: dict[str
     leaves = any(t in outside for p in parts for t in (p.source, p.residual, p.target))
     if not leaves and _needed(config, parts, outside, height) <= _most(config):
         return None
-    rows = next((r for r in range(height, 1, -1) if _needed(config, parts, outside, r) <= _most(config)), 1)
+    fitting = bisect_right(range(1, height + 1), _most(config), key=lambda r: _needed(config, parts, outside, r))
+    rows = max(1, fitting)  # more rows need no fewer words
     return -(-height // -(-height // rows))
 
 

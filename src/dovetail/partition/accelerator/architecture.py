@@ -115,20 +115,23 @@ def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: 
     return AcceleratorSearch(graph, device, cuts, offered, folds=architecture is not Architecture.DHM)
 
 
-def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal) -> JudgedAccelerator:
-    """The best that a search finds, with its bound; what it priced for one goal it knows for the other."""
-    found = search.fastest() if goal is Goal.THROUGHPUT else search.quickest()
+def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal,
+           known: FoundAccelerator | None = None) -> JudgedAccelerator:
+    """The best that a search finds, or `known` if that is as good, with its bound; what it priced for one goal it knows for the
+    other."""
+    found = search.fastest(known) if goal is Goal.THROUGHPUT else search.quickest(known)
     clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
     check_bound(f"the search for {architecture} accelerators", found.bound, clocks)
     return JudgedAccelerator(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
 
 
 def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal) -> JudgedAccelerator:
-    """The best of several kinds; its bound holds for all of them."""
-    found, reasons, blocks = [], [], Blocks(graph, device)
+    """The best of several kinds; its bound holds for all of them. Every kind is searched below the best of those before it."""
+    found, reasons, blocks = list[JudgedAccelerator](), list[str](), Blocks(graph, device)
     for kind in choices:
+        known = min(found, key=lambda j: j.clocks).found if found else None
         try:
-            found.append(judged(search_of(graph, device, kind, blocks), kind, goal))
+            found.append(judged(search_of(graph, device, kind, blocks), kind, goal, known))
         except InfeasibleError as reason:
             reasons.append(f"{kind}: {reason}")
     if not found:

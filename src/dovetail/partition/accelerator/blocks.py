@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.cost import Floats
 from dovetail.cost.array import Config, block_cost, block_latency, needs_limit, reason_refused
 from dovetail.cost.array_area import SOFT_LOGIC
-from dovetail.cost.array_floors import Floors, barriers, least_clocks, least_resources
+from dovetail.cost.array_floors import Floors, least_clocks, least_resources
 from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
 from dovetail.cost.folded import twins_allowed
 from dovetail.errors import UnsupportedError
@@ -164,14 +164,7 @@ class Blocks:
     @cached_property
     def floors(self) -> list[Floors]:
         """For every configuration, what clocks of the block that begins with each layer are at the least."""
-        if self.layers is None:
-            return []
-        between, known = barriers(self.layers), dict[Config, Floors]()
-        for config in self.configs:
-            plain = replace(config, soft=0, input_buffers=2)
-            if plain not in known:
-                known[plain] = least_clocks(self.layers, plain, between)
-        return [known[replace(c, soft=0, input_buffers=2)] for c in self.configs]
+        return [] if self.layers is None else least_clocks(self.layers, self.configs)
 
     def _clocks(self, cut: int, alone: bool) -> list[float]:
         """Behind a cut: clocks of every configuration at the least, between frames or of one `alone`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -54,7 +54,7 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
         if costs is None:
             return none
         return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
-    folded = _folded(shape_of(graph, node), (device.model, twins_allowed(device)), names, clocks) if folds else none
+    (folded,) = _folded([shape_of(graph, node)], device, names, clocks) if folds else (none,)
     beats = beats_of(graph, node)
     if beats > clocks:
         return folded
@@ -90,12 +90,28 @@ def fused_within(graph: Graph, device: Device, names: tuple[str, ...], clocks: i
     return tuple(found)
 
 
-@lru_cache(maxsize=16384)
-def _folded(shape: Shape, model: tuple[str, bool], names: tuple[str, ...], clocks: int) -> Engines:
-    table = folds_offered([shape], clocks, model[1], soft=True)
-    needs = resource_columns(table.resources(dhm_model(model[0])), model[0], names)
-    kept = undominated(needs)
-    return Engines(tuple(table[k] for k in kept), tuple(table.steps[kept].tolist()), needs[kept])
+@lru_cache(maxsize=1024)
+def _known_engines(model: tuple[str, bool], names: tuple[str, ...], clocks: int) -> dict[Shape, Engines]:
+    """What `_folded` found for a family at a pace; nothing at first."""
+    return {}
+
+
+def _folded(shapes: Sequence[Shape], device: Device, names: tuple[str, ...], clocks: int) -> list[Engines]:
+    """Folded engines of layers that take at most `clocks` clocks per frame and that no other undercuts in every resource."""
+    known = _known_engines((device.model, twins_allowed(device)), names, clocks)
+    if new := [shape for shape in dict.fromkeys(shapes) if shape not in known]:
+        table = folds_offered(new, clocks, twins_allowed(device), soft=True)
+        needs = resource_columns(table.resources(dhm_model(device.model)), device.model, names)
+        for number, shape in enumerate(new):
+            own = np.flatnonzero(table.which == number)
+            rows = own[undominated(needs[own])]
+            known[shape] = Engines(tuple(table[k] for k in rows), tuple(table.steps[rows].tolist()), needs[rows])
+    return [known[shape] for shape in shapes]
+
+
+def expect_engines(graph: Graph, nodes: Iterable[Node], device: Device, names: tuple[str, ...], clocks: int) -> None:
+    """Price folds of many layers at once; `engines_within` then knows them."""
+    _folded([shape_of(graph, node) for node in nodes if isinstance(node.op, Conv | Gemm)], device, names, clocks)
 
 
 def resource_columns(resources: Floats, model_name: str, names: tuple[str, ...]) -> Floats:

@@ -37,6 +37,7 @@ from dovetail.partition.accelerator.dedicated import (
     beats_of,
     direct_needs,
     engines_within,
+    expect_engines,
     fused_within,
     multiplications_of,
 )
@@ -158,6 +159,9 @@ class AcceleratorSearch:
 
     def room(self, cut: int, pace: int) -> Room:
         """What the engines before a cut leave at the most."""
+        if self.folds:
+            new = [node for i, node in enumerate(self.graph.nodes[:cut]) if (i, pace) not in self.engines]
+            expect_engines(self.graph, new, self.device, self.names, pace)
         lows = np.array([self._low(i, pace) for i in range(cut)]).reshape(cut, len(self.weights))
         for fused in self.together(cut, pace):
             members = list(fused.members)
@@ -235,32 +239,32 @@ class AcceleratorSearch:
             return float(arrives)
         return float(joined_latency(self.graph, behind, block.configuration, arrives))
 
-    def fastest(self) -> FoundAccelerator:
-        """The accelerator with the shortest interval between frames, with a bound on every other."""
-        return replace(self._fastest, bound=self._surely(self._interval_bound(self._fastest.interval)))
+    def fastest(self, known: FoundAccelerator | None = None) -> FoundAccelerator:
+        """The accelerator with the shortest interval between frames, or `known` if none has, with a bound on every other."""
+        found = self._steadiest if known is None else self._shorter(known)
+        return replace(found, bound=self._surely(self._interval_bound(found.interval)))
 
     def _surely(self, clocks: float) -> float:
         """Clocks that the hardware takes at the least where the model says so many."""
         return self.blocks.surely(clocks) if self.cuts[0] < len(self.graph.nodes) else clocks
 
-    def _fastest_block(self) -> FoundAccelerator | None:
+    def _fastest_block(self, shorter: float) -> FoundAccelerator | None:
         """The configuration with the shortest interval where all nodes share arrays: all that may be faster are looked at."""
         best = None
         for offer in self.blocks.promising(0, self.room(0, 1)):
-            if best is not None and offer.clocks >= best.interval:
+            if offer.clocks >= shorter:
                 break
             option = offer.price(inf)
-            if option is not None and np.all(np.array(option.needs) <= self.budget) and (
-                    best is None or option.interval < best.interval):
-                best = option
+            if option is not None and np.all(np.array(option.needs) <= self.budget) and option.interval < shorter:
+                best, shorter = option, option.interval
         return None if best is None else self.made(0, 1, Chosen(0.0, 0.0, (0,)), (best,))
 
     @cached_property
-    def _fastest(self) -> FoundAccelerator:
+    def _steadiest(self) -> FoundAccelerator:
         """The accelerator with the shortest interval; nothing is known yet of others."""
         low, high = self.span()
         if self.cuts == (0,):
-            found = self._fastest_block()
+            found = self._fastest_block(inf)
             if found is None:
                 raise InfeasibleError(self._reason(high))
             return found
@@ -273,6 +277,12 @@ class AcceleratorSearch:
                 low, pace = pace, min(int(LONGER * pace), high)
         if found is None:
             raise InfeasibleError(self._reason(high))
+        return self._shorter(found, low)
+
+    def _shorter(self, found: FoundAccelerator, low: int = 0) -> FoundAccelerator:
+        """An accelerator of the shortest interval above `low`, or `found` if none is shorter."""
+        if self.cuts == (0,):
+            return self._fastest_block(found.interval) or found
         while (middle := between(low, found.interval)) is not None:
             better = self._fitting(middle, found.cut)
             if better is None or better.interval >= found.interval:
@@ -331,19 +341,20 @@ class AcceleratorSearch:
                 f"(all but {100 * UNSURE:.0f} %, by which the area model may be wrong); take a larger board or an "
                 "architecture with reusable engines")
 
-    def quickest(self) -> FoundAccelerator:
-        """The accelerator with the shortest latency of a single frame, with a bound on every other.
+    def quickest(self, known: FoundAccelerator | None = None) -> FoundAccelerator:
+        """The accelerator with the shortest latency of a single frame, or `known` if none has, with a bound on every other.
 
         Paces of a cut are halved, the most promising range first: at a pace a frame takes about as long as at the next shorter
         one that was tried, or longer.
         """
         high = self.span()[1]
-        best, settled = self._fastest, inf
+        best, settled = known or self._steadiest, inf
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
             slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
             least = self.blocks.least_clocks(cut, alone=True) if cut < len(self.graph.nodes) else 0.0
             top = min(high, int(best.latency) + 1)  # an engine that takes longer than the best frame is no use
+            settled = settled if cut else least
             heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, top, least))
         while ranges and ranges[0][0] * NEAR < best.latency:
             _, cut, low, top, least = heappop(ranges)
@@ -353,7 +364,7 @@ class AcceleratorSearch:
             found, within = self._with_least_block(cut, middle, best.latency - self._passing(cut, low if cut else 0))
             best = found if found is not None and found.latency < best.latency else best
             if not cut:
-                settled = min(settled, within)
+                settled = within
             else:
                 heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
                 heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
