@@ -26,6 +26,7 @@ from dovetail.ir import (
     Mul,
     Node,
     Op,
+    PixelShuffle,
     Reduce,
     Reshape,
     Scheme,
@@ -184,6 +185,12 @@ class Sketch:
         assert scheme is not None
         moved = Scheme(8, scheme.signed, (scheme.exponent + int(self.rng.random() < 0.2),))
         return self.append(Upsample(rows, columns), (x,), moved)
+
+    def shuffle(self, x: str, op: PixelShuffle) -> str:
+        """Shuffled pixels, now and then at another scale."""
+        scheme = self.tensors[x].scheme
+        assert scheme is not None
+        return self.append(op, (x,), Scheme(8, scheme.signed, (scheme.exponent + int(self.rng.random() < 0.2),)))
 
     def reduce(self, *xs: str) -> str:
         """Partial sums of one layer, added with a bias."""

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from dovetail import zoo
 from dovetail.errors import ModelError
-from dovetail.ir import Conv, Graph, Opaque, Reshape, Select, Transpose, Upsample, Window
+from dovetail.ir import Conv, Graph, Opaque, PixelShuffle, Reshape, Select, Transpose, Upsample, Window
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.oracle import run_onnx, run_oracle
@@ -264,6 +264,7 @@ def test_enlargements_are_repeated_pixels_where_their_coordinates_say_so(
 
 @pytest.mark.parametrize(("operator", "attributes", "shape"), [
     ("DepthToSpace", {"blocksize": 2}, [1, 8, 3, 5]), ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, [1, 8, 3, 5]),
+    ("DepthToSpace", {"blocksize": 3, "mode": "CRD"}, [2, 9, 2, 3]), ("DepthToSpace", {"blocksize": 3}, [1, 18, 1, 3]),
     ("SpaceToDepth", {"blocksize": 3}, [1, 2, 6, 9])])
 def test_blocks_of_channels_and_of_pixels_change_into_each_other(
         tmp_path: Path, operator: str, attributes: dict[str, object], shape: list[int]) -> None:
@@ -273,7 +274,7 @@ def test_blocks_of_channels_and_of_pixels_change_into_each_other(
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     (tmp_path / "m.onnx").write_bytes(content)
     found = read_onnx(tmp_path / "m.onnx").graph
-    assert {n.op.kind for n in found.nodes} == {"Reshape", "Transpose"}
+    assert {n.op.kind for n in found.nodes} == ({"PixelShuffle"} if operator == "DepthToSpace" else {"Reshape", "Transpose"})
     x = np.random.default_rng(0).random(shape, dtype=np.float32)
     np.testing.assert_allclose(run_float(found, {"x": x})["y"], run_onnx(content, {"x": x})["y"])
 
@@ -293,3 +294,29 @@ def test_channels_of_a_map_too_large_to_trace_are_still_chosen(tmp_path: Path) -
     path = save(tmp_path / "m.onnx", [make("Slice", ["x", *bounds], ["y"], "cut")], {"x": [1, 4, 2100, 2100]},
                 {"y": [1, 2, 2100, 2100]}, bounds)
     assert [n.op for n in read_onnx(path).graph.nodes] == [Select((1, 2))]
+
+
+@pytest.mark.parametrize("mode", ["CRD", "DCR"])
+def test_a_pixel_shuffle_is_found_however_it_is_spelled(tmp_path: Path, mode: str) -> None:
+    """As PyTorch wrote it before opset 11: taken apart, turned, put together, here with a row and a column cut away."""
+    inner, perm = ((1, 3, 2, 4, 5, 6), (0, 1, 4, 2, 5, 3)) if mode == "CRD" else ((1, 2, 4, 3, 5, 6), (0, 3, 4, 1, 5, 2))
+    nodes = [make("Relu", ["x"], ["a"], "relu"), make("Reshape", ["a", "apart"], ["b"], "apart"),
+             make("Transpose", ["b"], ["c"], "turn", perm=list(perm)), make("Reshape", ["c", "back"], ["d"], "back"),
+             make("Slice", ["d", "starts", "ends", "axes"], ["y"], "cut")]
+    weights = {"apart": ints(*inner), "back": ints(1, 3, 10, 24), "starts": ints(0, 0), "ends": ints(9, 22), "axes": ints(2, 3)}
+    graph = read_same(save(tmp_path / "m.onnx", nodes, {"x": [1, 24, 5, 6]}, {"y": [1, 3, 9, 22]}, weights))
+    assert [n.op for n in graph.nodes][1:] == [PixelShuffle(2, 4, mode == "DCR", (1, 2))]
+    path = tmp_path / "own.onnx"
+    path.write_bytes(to_onnx(graph))
+    assert read_onnx(path).graph == graph
+
+
+def test_impossible_shuffles_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"^PixelShuffle: blocks of 1x1 pixels; at least two pixels are needed$"):
+        PixelShuffle(1, 1)
+    with pytest.raises(ModelError, match=r"^PixelShuffle: 2 rows and 0 columns cropped; a block of 2x2 is larger$"):
+        PixelShuffle(2, 2, cropped=(2, 0))
+    with pytest.raises(ModelError, match=r"^PixelShuffle: 6 channels; blocks of 2x2 pixels need a multiple of 4$"):
+        PixelShuffle(2, 2).infer(((1, 6, 3, 3),))
+    with pytest.raises(ModelError, match=r"^PixelShuffle: input of rank 2; N,C,H,W is needed$"):
+        PixelShuffle(2, 2).infer(((1, 8),))

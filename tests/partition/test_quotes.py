@@ -23,6 +23,7 @@ from dovetail.ir import (
     Mul,
     Node,
     Op,
+    PixelShuffle,
     Reshape,
     Select,
     Transpose,
@@ -206,6 +207,7 @@ OPERATORS: list[tuple[Op, tuple[tuple[int, ...], ...]]] = [
     (Concat(1), ((1, 3, 5, 5), (1, 4, 5, 5))),
     (Select(tuple(range(2, 6))), ((1, 8, 5, 5),)),
     (Upsample(2, 3), ((1, 6, 4, 4),)),
+    (PixelShuffle(2, 3, cropped=(1, 2)), ((1, 30, 4, 4),)),
     (GlobalAvgPool(), ((1, 6, 4, 4),)),
 ]
 

@@ -24,6 +24,9 @@ WITHOUT_BATCH_NORM = {"alexnet", "vgg16", "squeezenet1.0", "squeezenet1.1"}
 NARROW = {"alexnet": 0.25, "alexnet-bn": 0.25, "vgg16": 0.25, "resnet50": 0.5, "xception": 0.5}
 """Their weights would fill the tests' time and memory."""
 
+SEGMENTING = {"unet-small"}
+"""They tell the class of every pixel."""
+
 
 def small_size(name: str) -> int:
     return max(SMALL, zoo.TABLE[name].least_size)
@@ -78,6 +81,16 @@ def test_the_alexnet_of_lq_nets_counts_what_its_layer_list_sums_to() -> None:
     assert zoo.count("alexnet-bn") == zoo.Count(weights + biases_of_fc + batch_norms, products)
 
 
+def test_the_small_unet_counts_what_its_layer_list_sums_to() -> None:
+    double = [(3, 16, 128), (16, 32, 64), (32, 64, 32), (64, 128, 16), (128, 64, 32), (64, 32, 64), (32, 16, 128)]
+    layers = [(a, b, 9, side) for deep, out, side in double for a, b in ((deep, out), (out, out))]
+    ups = [(2 * out, out, side // 2) for _, out, side in double[4:]]
+    norms, biases = 4 * sum(out for _, out, _ in double), sum(out for _, out, _ in ups) + 2
+    weights = sum(a * b * k for a, b, k, _ in layers) + sum(4 * a * b for a, b, _ in ups) + 2 * 16
+    products = sum(a * b * k * side**2 for a, b, k, side in layers) + sum(4 * a * b * s**2 for a, b, s in ups) + 2 * 16 * 128**2
+    assert zoo.count("unet-small") == zoo.Count(weights + norms + biases, products)
+
+
 def test_ceit_without_the_products_inside_attention_has_the_macs_its_paper_prints() -> None:
     tokens, features, depth = 14 * 14 + 1, 192, 12
     inside = depth * 2 * tokens**2 * features + 2 * depth**2 * features
@@ -88,7 +101,7 @@ def test_ceit_without_the_products_inside_attention_has_the_macs_its_paper_print
 def test_every_network_runs_in_onnx_runtime_and_tells_images_apart(name: str) -> None:
     size = small_size(name)
     first, second = run(small(name), image(size, 1), image(size, 2))
-    assert first.shape == (1, 100)
+    assert first.shape == ((1, 100, size, size) if name in SEGMENTING else (1, 100))
     assert np.isfinite(first).all()
     assert 0.05 < first.std() < 100
     assert np.abs(first - second).max() > 1e-3 * first.std()
@@ -116,6 +129,8 @@ def test_counts_without_weights_equal_those_read_back_from_the_file(name: str) -
     for node in model.graph.node:
         if node.op_type in ("Conv", "Gemm"):
             macs += prod(shapes[node.output[0]]) * prod(stored[node.input[1]][1:])
+        elif node.op_type == "ConvTranspose":
+            macs += prod(shapes[node.input[0]]) * prod(stored[node.input[1]][1:])
         elif node.op_type == "MatMul":
             macs += prod(shapes[node.output[0]]) * shapes[node.input[0]][-1]
     fixed = re.compile(r"\.(running_mean|running_var|shape|sizes|index|scale|min|max|two|epsilon|sqrt2|one|half)$")

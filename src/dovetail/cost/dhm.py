@@ -135,7 +135,7 @@ def resources_of(engine: EngineSizes, model: DhmModel) -> dict[str, Floats]:
              + cost["logic_per_comparison_bit"] * engine.comparison_bits
              + cost["logic_per_division_bit"] * engine.division_bits + cost["logic_per_output_bit"] * engine.clamped_bits
              + cost["logic_per_control_bit"] * control + cost["logic_per_mask_bit"] * engine.masked_bits
-             + cost["logic_per_choice_bit"] * choices + cost["logic_per_buffer_bit"] * bits
+             + cost["logic_per_choice_bit"] * (choices + engine.choice_bits) + cost["logic_per_buffer_bit"] * bits
              + cost["logic_per_chain_bit"] * engine.chain_rows + cost["logic_per_table_bit"] * engine.table_bits)
     registers = (cost["register_per_engine"] + cost["register_per_sum_bit"] * engine.sum_bits
                  + cost["register_per_counted_bit"] * engine.counted_bits

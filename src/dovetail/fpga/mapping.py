@@ -17,6 +17,7 @@ from dovetail.fpga.engines.floats import float_engine
 from dovetail.fpga.engines.folded import Filters, folded_coded_engine, folded_engine
 from dovetail.fpga.engines.layers import MappedLayer, Rescale, weighted
 from dovetail.fpga.engines.lq import FLOATS, Datapath, coded, coded_window, stepped
+from dovetail.fpga.engines.shuffle import shuffle_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.engines import constant_divisor
@@ -183,6 +184,11 @@ def _repeat_engines(site: _Site, op: ir.Upsample) -> tuple[Engine, ...]:
     return (layers.repeat_engine(site.layer, op.rows, op.columns, same),)
 
 
+def _shuffle_engines(site: _Site, op: ir.PixelShuffle) -> tuple[Engine, ...]:
+    same = layers.chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
+    return (shuffle_engine(site.layer, op, same),)
+
+
 def _table_engines(site: _Site, op: ir.Lookup) -> tuple[Engine, ...]:
     table = site.constant()
     rows = np.broadcast_to(table, (site.layer.output.fields, table.shape[-1]))
@@ -217,8 +223,8 @@ def _joined_engines(site: _Site, op: ir.Add | ir.Clip | ir.Concat | ir.Reduce) -
 ENGINES: dict[type[ir.Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
     ir.Add: _joined_engines, ir.AvgPool: _average_engines, ir.Clip: _joined_engines, ir.Coded: _coded_engines,
     ir.Concat: _joined_engines, ir.Conv: _conv_engines, ir.Gemm: _gemm_engines, ir.GlobalAvgPool: _global_average_engines,
-    ir.Lookup: _table_engines, ir.MaxPool: _maximum_engines, ir.Mul: _product_engines, ir.Reduce: _joined_engines,
-    ir.Select: _select_engines, ir.Thresholds: _threshold_engines, ir.Upsample: _repeat_engines,
+    ir.Lookup: _table_engines, ir.MaxPool: _maximum_engines, ir.Mul: _product_engines, ir.PixelShuffle: _shuffle_engines,
+    ir.Reduce: _joined_engines, ir.Select: _select_engines, ir.Thresholds: _threshold_engines, ir.Upsample: _repeat_engines,
 }
 """The engines of each operator that has any, mapped directly."""
 

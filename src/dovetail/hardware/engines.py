@@ -87,6 +87,8 @@ class EngineSizes:
     """Registers in which outputs of shallow sums wait for the deepest."""
     table_bits: Floats | float = 0.0
     """Entries of all tables times the width of an entry."""
+    choice_bits: Floats | float = 0.0
+    """Bits of choices between two values."""
     products: Floats | float = 0.0
     """Multipliers of two activations."""
     skip_depth: Floats | int = 0
@@ -313,13 +315,29 @@ def _repeated(graph: Graph, node: Node, op: ir.Upsample, engine: Parts) -> Parts
             "line_depth": width if again else 0, "line_bits": beat if again else none}
 
 
+def _shuffled(graph: Graph, node: Node, op: ir.PixelShuffle, engine: Parts) -> Parts:
+    """A step per beat out; rows of a block but its first wait in a memory, and every output is chosen from a block.
+
+    Of a pixel whose later rows are in memory only the first row is registered, twice; a word of the others is once.
+    """
+    _, height, width = map_shape(graph.shape(node.inputs[0]))
+    beats, again, beat = float(prod(graph.shape(node.output)[2:])), op.rows > 1 and width > 1, engine["output_bits"]
+    none, counters = beat * 0, (op.rows, op.columns, width, height if op.cropped[0] else 1)
+    return {"steps": none + beats, "flush": none + beats - height * width,
+            "stages": none + FIFO_LATENCY_CYCLES + (REPEAT_STAGES if again else 2),
+            "register_bits": engine["register_bits"] + beat * (1 + op.columns * again), "choice_bits": beat * (op.block - 1),
+            "control_bits": float(sum((count - 1).bit_length() for count in counters)),
+            "line_depth": width if again else 0, "line_bits": beat * (op.rows - 1) * op.columns * again}
+
+
 OwnParts = Callable[[Graph, Node, Any, Parts], Parts]
 ROUNDED: dict[type[Op], OwnParts] = {
     ir.Add: _sum, ir.AvgPool: _average, ir.Clip: _passed, ir.Concat: _passed, ir.GlobalAvgPool: _global_average,
     ir.MaxPool: _maximum, ir.Mul: _gate, ir.Reduce: _partial_sums, ir.Select: _wires,
 }
 """What the engine of an operator without weights has beyond its stream; every output is rounded, but for a `Select`'s."""
-UNROUNDED: dict[type[Op], OwnParts] = {ir.Function: _table, ir.Lookup: _table, ir.Upsample: _repeated}
+UNROUNDED: dict[type[Op], OwnParts] = {ir.Function: _table, ir.Lookup: _table, ir.PixelShuffle: _shuffled,
+                                       ir.Upsample: _repeated}
 """Likewise of operators whose outputs are stored as they are."""
 
 

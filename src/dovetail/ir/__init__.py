@@ -6,7 +6,7 @@ from dovetail.ir.operators.convolution import Conv
 from dovetail.ir.operators.elementwise import Add, Broadcast, Clip, Concat, Elementwise, Mul, Reshape
 from dovetail.ir.operators.linear import Gemm, Reduce
 from dovetail.ir.operators.lq import Coded, Thresholds
-from dovetail.ir.operators.movement import Select, Transpose, Upsample
+from dovetail.ir.operators.movement import PixelShuffle, Select, Transpose, Upsample
 from dovetail.ir.operators.opaque import Opaque
 from dovetail.ir.operators.pointwise import Function, Lookup, Pointwise
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool, WindowPool
@@ -16,7 +16,7 @@ from dovetail.ir.tensor import Array, Constant, Real, Region, Scheme, Shape, Ten
 __all__ = [
     "RELU", "Add", "Array", "AvgPool", "Axis", "Broadcast", "Clamp", "Clip", "Coded", "Concat", "Constant", "Conv", "Elementwise",
     "Function", "Gemm", "GlobalAvgPool", "Graph", "Lookup", "MaxPool", "Movement", "Mul", "Node", "Op", "Opaque",
-    "OperatorShare", "Pointwise",
+    "OperatorShare", "PixelShuffle", "Pointwise",
     "Product", "Real", "Reduce", "Region", "Reshape", "Scheme", "Select", "Shape", "Tensor", "Thresholds",
     "Transpose", "Upsample", "Window", "WindowPool", "intersect", "region_size", "slices", "whole",
 ]

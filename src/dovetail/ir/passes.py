@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.ir import Clip, Conv, Gemm, Graph, Node, Reshape, Transpose, Window
+from dovetail.ir import Clip, Conv, Gemm, Graph, Node, PixelShuffle, Reshape, Transpose, Window
 from dovetail.ir.tensor import Constant, Real, integer_weights
 
 
@@ -56,6 +56,29 @@ def _only_gemms_read(graph: Graph, node: Node) -> bool:
         node.inputs[0])[0] and all(n.op.product and not n.op.window
                                    and ((s := graph.constants[n.params[0]].scheme) is None or s.axis != 1)
                                    for n in readers)
+
+
+def sink_shuffles(graph: Graph) -> Graph:
+    """Conv → PixelShuffle → BatchNorm or Clip  -->  Conv → BatchNorm or Clip → PixelShuffle, so that they fold into the Conv."""
+    for node in graph.nodes:
+        shuffle = _sole_source(graph, node) if len(node.inputs) == 1 and (isinstance(node.op, Clip) or _is_affine(graph, node)) \
+            else None
+        op = None if shuffle is None else shuffle.op
+        if shuffle is None or not isinstance(op, PixelShuffle) or graph.tensors[shuffle.output].scheme is not None:
+            continue
+        first = _sole_source(graph, shuffle)
+        if first is None or not isinstance(first.op, Conv):
+            continue
+        channels = graph.shape(first.output)[1]
+        depth = np.arange(channels // op.block)
+        rows = np.tile(depth, op.block) if op.depth_first else np.repeat(depth, op.block)
+        constants = [Constant(c.name, c.array[rows], c.scheme) for c in graph.params(node)]
+        swapped = {shuffle.name: replace(node, op=replace(node.op, filters=channels, groups=channels) if node.params else node.op,
+                                         inputs=shuffle.inputs, output=shuffle.output),
+                   node.name: replace(shuffle, inputs=(shuffle.output,), output=node.output)}
+        tensor = replace(graph.tensors[shuffle.output], shape=graph.shape(first.output))
+        graph = graph.with_nodes((swapped.get(n.name, n) for n in graph.nodes), [tensor], constants)
+    return graph
 
 
 def fold_affine(graph: Graph) -> Graph:

@@ -53,12 +53,19 @@ def _average(op: ir.AvgPool, x: Tensor) -> Tensor:
     return total if op.count_pads else total / ones
 
 
+def _pixels_shuffled(op: ir.PixelShuffle, x: Tensor) -> Tensor:
+    batch, depth, rows, columns = op.infer((tuple(x.shape),))
+    apart = x.reshape(batch, *op.inner(depth), *x.shape[2:]).permute(op.order)
+    return apart.reshape(batch, depth, x.shape[2] * op.rows, x.shape[3] * op.columns)[:, :, :rows, :columns]
+
+
 MOVES: dict[type[ir.Op], Callable[..., Tensor]] = {
     ir.Add: lambda op, *x: _bounded(x[0] + x[1], op.clamp),
     ir.Mul: lambda op, *x: _bounded(x[0] * x[1], op.clamp),
     ir.Clip: lambda op, x: _bounded(x, op.clamp),
     ir.Concat: lambda op, *x: torch.cat(x, dim=op.axis),
     ir.Reshape: lambda op, x: x.reshape(x.shape[0], *op.shape[1:]),
+    ir.PixelShuffle: _pixels_shuffled,
     ir.Select: lambda op, x: x[:, list(op.indices)],
     ir.Transpose: lambda op, x: x.permute(op.perm),
     ir.Upsample: lambda op, x: x.repeat_interleave(op.rows, dim=2).repeat_interleave(op.columns, dim=3),

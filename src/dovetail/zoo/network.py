@@ -127,6 +127,15 @@ class Net:
         return self.emit("Conv", inputs, name, shape, Moments(0.0, gain), kernel_shape=[kernel] * 2, strides=[stride] * 2,
                          pads=list(window.pads), dilations=[1, 1], group=groups)
 
+    def conv_transpose(self, x: str, name: str, channels: int, kernel: int = 2) -> str:
+        """An enlargement by learned blocks of pixels: a transposed convolution whose stride is its kernel."""
+        batch, depth, height, width = self.shape(x)
+        law = Normal(sqrt(1.0 / (depth * self.moments[x].variance)))
+        weights = [self.builder.initializer(f"{name}.weight", (depth, channels, kernel, kernel), law),
+                   self.builder.initializer(f"{name}.bias", (channels,), Normal(0.1))]
+        return self.emit("ConvTranspose", [x, *weights], name, (batch, channels, height * kernel, width * kernel),
+                         Moments(0.0, 1.0), kernel_shape=[kernel] * 2, strides=[kernel] * 2)
+
     def _offset(self, x: str, filters: Initializer) -> Response | None:
         """What the mean of the input leaves in each output channel, where the filters do not sum to zero."""
         if x in self.offsets and filters.shape[1] == self.shape(x)[1]:

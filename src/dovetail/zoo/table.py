@@ -15,7 +15,7 @@ from typing import Any
 from dovetail.errors import UsageError
 from dovetail.ir.onnx.builder import OnnxBuilder
 from dovetail.words import counted
-from dovetail.zoo import alexnet, inception, mobilenet, resnet, shufflenet, squeezenet, transformer
+from dovetail.zoo import alexnet, inception, mobilenet, resnet, shufflenet, squeezenet, transformer, unet
 from dovetail.zoo.network import Net
 
 GREATEST_SIZE = 4096
@@ -38,7 +38,8 @@ class ZooEntry:
 
     `parameters` are trainable numbers (BatchNorm: gamma and beta); `macs` are the multiply-accumulates of its
     convolutions, fully connected layers and matrix products for one image. `widths` lists the widths that exist
-    where not every one does. `free_batch` tells whether the file takes any number of images at once.
+    where not every one does. `free_batch` tells whether the file takes any number of images at once. `classes` are those of an
+    image, or of a pixel where the network segments.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ZooEntry:
     width: float = 1.0
     widths: tuple[float, ...] | None = None
     free_batch: bool = True
+    classes: int = 1000
 
 
 PYTORCHCV = "pytorchcv model table (osmr/imgclsmob)"
@@ -121,6 +123,9 @@ _ENTRIES = (
     ZooEntry("cvt-13", "CvT-13", transformer.cvt_13, 224, 32, 19_997_480, 4_566_089_216,
              Published(20e6, "microsoft/CvT model table (printed in millions)", 0.01),
              Published(4.5e9, "microsoft/CvT model table (printed with one digit)", 0.02), widths=(1.0,), free_batch=False),
+    ZooEntry("unet-small", "U-Net, three levels from 16 channels", unet.unet, 128, 32, 482_754, 580_124_672,
+             Published(482_754, "summed from milesial/Pytorch-UNet's layers, no biases before BatchNorm (none is published)"),
+             Published(580_124_672, "summed from the same layer list at 128x128 (none is published)"), classes=2),
 )
 
 TABLE: dict[str, ZooEntry] = {entry.name: entry for entry in _ENTRIES}
@@ -183,13 +188,13 @@ def entry(name: str) -> ZooEntry:
     return TABLE[key]
 
 
-def build(name: str, *, size: int | None = None, width: float | None = None, batch_norm: bool = True, classes: int = 1000,
-          seed: int = 0) -> bytes:
+def build(name: str, *, size: int | None = None, width: float | None = None, batch_norm: bool = True,
+          classes: int | None = None, seed: int = 0) -> bytes:
     """The network as a serialized ONNX model: opset 17, IR 8, float32 weights inside.
 
     `size` is the image's side in pixels, `width` multiplies every channel count, each the network's own by
-    default. Without `batch_norm` the convolutions that had it carry a bias instead. The same arguments give
-    the same bytes.
+    default, as is the number of `classes`. Without `batch_norm` the convolutions that had it carry a bias instead. The same
+    arguments give the same bytes.
     """
     if seed < 0:
         raise UsageError(f"zoo: seed {seed} is negative; give 0 or more")
@@ -198,16 +203,18 @@ def build(name: str, *, size: int | None = None, width: float | None = None, bat
 
 
 def count(name: str, *, size: int | None = None, width: float | None = None, batch_norm: bool = True,
-          classes: int = 1000) -> Count:
+          classes: int | None = None) -> Count:
     """What `build` would give, counted from its nodes and shapes; no weight is drawn."""
     builder, _ = _written(name, size, width, batch_norm, classes)
     return Count(builder.parameters(), builder.macs())
 
 
-def _written(name: str, size: int | None, width: float | None, batch_norm: bool, classes: int) -> tuple[OnnxBuilder, str]:
+def _written(name: str, size: int | None, width: float | None, batch_norm: bool,
+             classes: int | None) -> tuple[OnnxBuilder, str]:
     row = entry(name)
     size = row.size if size is None else size
     width = row.width if width is None else width
+    classes = row.classes if classes is None else classes
     _check(row, size, width, classes)
     builder = OnnxBuilder(row.name, row.free_batch)
     return builder, row.write(Net(builder, size, width, batch_norm), classes)

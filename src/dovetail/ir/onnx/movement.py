@@ -17,7 +17,7 @@ import numpy as np
 from dovetail.ir import Op, Reshape, Shape
 from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Attributes, Reader
-from dovetail.ir.operators.movement import LARGEST_TRACED, Select, Step, Taken, Transpose, Upsample, recognise
+from dovetail.ir.operators.movement import LARGEST_TRACED, PixelShuffle, Select, Step, Taken, Transpose, Upsample, recognise
 
 
 def trace(reader: Reader, source: str, step: Step) -> tuple[str, tuple[Step, ...]]:
@@ -26,7 +26,7 @@ def trace(reader: Reader, source: str, step: Step) -> tuple[str, tuple[Step, ...
     A tensor with a scheme of its own is a new start: a change of scale is no movement.
     """
     tensor = reader.tensor(source)
-    root, steps = reader.moved.get(tensor, (tensor, ())) if reader.traces else (tensor, ())
+    root, steps = reader.moved.get(tensor, (tensor, ()))
     if tensor in reader.schemes and reader.schemes[tensor] != reader.schemes.get(root):
         root, steps = tensor, ()
     return root, (*steps, step)
@@ -40,7 +40,8 @@ def add_moved(reader: Reader, proto: Any, steps: Sequence[Step], alone: Op | Non
     for output, step in zip(proto.output, steps, strict=True):
         root, way = reader.moved[output] = trace(reader, source, step)
         op = recognise(reader.shape(root, proto.name), way)
-        if op is None and len(way) > 1:  # perhaps the last movement alone is one of ours
+        apart = op is None or (not reader.traces and op.repeats == (1, 1))  # a file of ours splits pixel shuffles alone
+        if apart and len(way) > 1:  # perhaps the last movement alone is one of ours
             root, op = reader.tensor(source), recognise(reader.shape(source, proto.name), (step,))
         found.append((output, op, root))
     if any(op is None for _, op, _ in found):
@@ -176,15 +177,12 @@ def _repeats(factor: int, size: int, a: Attributes) -> bool:
 
 
 def _depth_to_space(reader: Reader, proto: Any, a: Attributes) -> None:
-    """Blocks of channels become blocks of pixels: a reshape, a transpose and a reshape."""
-    batch, channels, height, width = reader.shape(proto.input[0], proto.name)
     block = int(a["blocksize"])
-    depth = channels // block**2
-    if a.get("mode", "DCR") == "DCR":
-        inner, perm = (batch, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
-    else:
-        inner, perm = (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
-    _rearranged(reader, proto, inner, perm, (batch, depth, height * block, width * block))
+    if block < 2:
+        raise reader.unsupported(proto, f"DepthToSpace with blocks of {block}")
+    op = PixelShuffle(block, block, a.get("mode", "DCR") == "DCR")
+    op.infer((reader.shape(proto.input[0], proto.name),))
+    add_moved(reader, proto, [op.moved], op)
 
 
 def _space_to_depth(reader: Reader, proto: Any, a: Attributes) -> None:

@@ -25,7 +25,7 @@ from dovetail.ir.onnx.readers import READERS
 from dovetail.ir.onnx.rows import lift, lifts
 from dovetail.ir.onnx.state import MALFORMED, Reader, malformed
 from dovetail.ir.operators.lq import narrow_codes
-from dovetail.ir.passes import drop_still, fold_activations, fold_affine, turn_weights
+from dovetail.ir.passes import drop_still, fold_activations, fold_affine, sink_shuffles, turn_weights
 from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
@@ -227,7 +227,9 @@ STEPS = (
                _code_layers),
     ImportStep("build the graph", ("typed or foreign nodes", "outputs"), "a checked graph under public names", _build),
     # The graph. Affine folding exposes Conv → Clip; activation folding then leaves one node per layer.
-    ImportStep("fold affine layers", ("a checked graph under public names",), "no BatchNorm behind a layer",
+    ImportStep("sink pixel shuffles", ("a checked graph under public names",), "BatchNorm and activations right behind layers",
+               _on_graph(sink_shuffles)),
+    ImportStep("fold affine layers", ("BatchNorm and activations right behind layers",), "no BatchNorm behind a layer",
                _on_graph(fold_affine)),
     ImportStep("fold activations", ("no BatchNorm behind a layer",), "activations inside their layers",
                _on_graph(fold_activations)),

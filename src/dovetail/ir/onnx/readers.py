@@ -11,10 +11,11 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Add, AvgPool, Broadcast, Clamp, Clip, Concat, Conv, Gemm, GlobalAvgPool, MaxPool, Mul, Reshape
-from dovetail.ir.onnx.movement import MOVERS, add_reshaped, with_output
+from dovetail.ir.onnx.movement import MOVERS, add_moved, add_reshaped, with_output
 from dovetail.ir.onnx.qonnx_thresholds import multi_threshold
 from dovetail.ir.onnx.quantizers import bipolar, dequantize, quant, quantize
 from dovetail.ir.onnx.state import Attributes, Reader
+from dovetail.ir.onnx.transposed import repeated_scales, transposed_weights, transposed_window
 from dovetail.ir.operators.window import Pads, Window
 from dovetail.ir.tensor import Array, Constant, Scheme, Shape
 
@@ -77,6 +78,32 @@ def _conv(reader: Reader, proto: Any, a: Attributes) -> None:
         raise ModelError(f"{reader.where}: node {proto.name}: weight of shape {list(weight.array.shape)} with {groups} groups "
                          f"does not fit {shape[1]} input channels")
     reader.add(proto, Conv(filters, window, groups), params={"weight": (weight.array, weight.scheme), "bias": bias})
+
+
+def _conv_transpose(reader: Reader, proto: Any, a: Attributes) -> None:
+    """The convolution of every place in a block of pixels, one after the other, and the pixel shuffle that puts them there."""
+    shape, weight = reader.shape(proto.input[0], proto.name), _weights(reader, proto)
+    if len(shape) != 4 or weight.array.ndim != 4:
+        raise reader.unsupported(proto, f"transposed convolution over {len(shape) - 2} dimensions; two are supported")
+    groups, each = int(a.get("group", 1)), weight.array.shape[1]
+    if weight.array.shape[0] != shape[1] or shape[1] % groups:
+        raise ModelError(f"{reader.where}: node {proto.name}: weight of shape {list(weight.array.shape)} with {groups} groups "
+                         f"does not fit {shape[1]} input channels")
+    array, bias_scheme = _bias(reader, proto, 2, groups * each, weight)
+    placed = transposed_window(a, weight.array.shape[2:], shape, f"{reader.where}: node {proto.name}")
+    block = placed.block
+    found = transposed_weights(weight, placed, groups)
+    bias = (np.repeat(array, block), None if bias_scheme is None else repeated_scales(bias_scheme, block, 0))
+    op = Conv(groups * each * block, placed.window, groups)
+    params = {"weight": (found.array, found.scheme), "bias": bias}
+    if block == 1:
+        reader.add(proto, op, params=params)
+        return
+    phases = reader.unique_tensor(f"{proto.output[0]}_phases")
+    reader.add(with_output(proto, phases, proto.name), op, params=params)
+    shuffle = with_output(proto, proto.output[0], f"{proto.name}_shuffle" if proto.name else "")
+    shuffle.input[:] = [phases]
+    add_moved(reader, shuffle, [placed.shuffle.moved], placed.shuffle)
 
 
 def _weights(reader: Reader, proto: Any) -> Constant:
@@ -372,7 +399,8 @@ def _unsqueeze(reader: Reader, proto: Any, a: Attributes) -> None:
 
 READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Add": _add, "AveragePool": _avg_pool, "BatchNormalization": _batch_norm, "Clip": _clip, "Concat": _concat,
-    "Constant": _constant, "Conv": _conv, "DequantizeLinear": dequantize, "Div": _div, "Dropout": _pass_through,
+    "Constant": _constant, "Conv": _conv, "ConvTranspose": _conv_transpose, "DequantizeLinear": dequantize, "Div": _div,
+    "Dropout": _pass_through,
     "Flatten": _flatten, "Gemm": _gemm, "GlobalAveragePool": lambda reader, proto, a: reader.add(proto, GlobalAvgPool()),
     "GlobalMaxPool": _global_max_pool, "Identity": _pass_through, "MatMul": lambda reader, proto, a: _gemm(reader, proto, {}),
     "MaxPool": _max_pool, "Mul": _mul, "Neg": _neg, "Pad": _pad, "BipolarQuant": bipolar, "MultiThreshold": multi_threshold,

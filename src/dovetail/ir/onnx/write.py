@@ -15,7 +15,23 @@ import onnx
 from onnx import TensorProto, helper
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import RELU, Conv, Gemm, Graph, Node, Op, Opaque, Product, Reduce, Scheme, Select, Tensor, Transpose, Upsample
+from dovetail.ir import (
+    RELU,
+    Conv,
+    Gemm,
+    Graph,
+    Node,
+    Op,
+    Opaque,
+    PixelShuffle,
+    Product,
+    Reduce,
+    Scheme,
+    Select,
+    Tensor,
+    Transpose,
+    Upsample,
+)
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
 from dovetail.ir.onnx.prepare import domains, rename_inside
@@ -267,6 +283,26 @@ def _upsample(writer: Writer, node: Node, op: Upsample, output: str) -> None:
                 coordinate_transformation_mode="asymmetric", nearest_mode="floor")
 
 
+def _pixel_shuffle(writer: Writer, node: Node, op: PixelShuffle, output: str) -> None:
+    """DepthToSpace, or where blocks are not square what that is made of; then a Slice where something is cropped."""
+    _, channels, height, width = writer.graph.shape(node.inputs[0])
+    depth, source, stem = channels // op.block, read_value(writer, node.inputs[0]), f"{node.name}{writer.sep}"
+    name, made = (f"{stem}shuffle", f"{stem}shuffled") if any(op.cropped) else (node.name, output)
+    if op.rows == op.columns:
+        writer.emit("DepthToSpace", [source], made, name, blocksize=op.rows, mode="DCR" if op.depth_first else "CRD")
+    else:
+        shapes = {"opened": (0, *op.inner(depth), height, width), "tall": (0, depth, height * op.rows, width * op.columns)}
+        opened, tall = (writer.constant(f"{stem}{k}", np.asarray(v, dtype=np.int64)) for k, v in shapes.items())
+        apart = writer.emit("Reshape", [source, opened], f"{stem}apart", f"{stem}open")
+        turned = writer.emit("Transpose", [apart], f"{stem}turned", f"{stem}turn", perm=op.order)
+        writer.emit("Reshape", [turned, tall], made, name)
+    if any(op.cropped):
+        _, _, rows, columns = writer.graph.shape(node.output)
+        bounds = [writer.constant(f"{stem}{what}", np.asarray(values, dtype=np.int64)) for what, values in
+                  (("starts", (0, 0)), ("ends", (rows, columns)), ("axes", (2, 3)))]
+        writer.emit("Slice", [made, *bounds], output, node.name)
+
+
 def _inline(writer: Writer, node: Node, content: bytes, given: Mapping[str, str], results: Mapping[str, str]) -> None:
     """The nodes of a small model, with its own constants; `results` name the outputs that are used."""
     alone = onnx.load_model_from_string(content).graph
@@ -336,8 +372,8 @@ def _coded(writer: Writer, node: Node, op: Coded, output: str) -> None:
 WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str], None]] = {
     Add: _add, AvgPool: _avg_pool, Clip: _as_it_is("Identity"), Coded: _coded, Concat: _as_it_is("Concat", "axis"),
     Conv: _product, Function: _function, Gemm: _product, GlobalAvgPool: _as_it_is("GlobalAveragePool"), MaxPool: _max_pool,
-    Mul: _as_it_is("Mul"), Opaque: _opaque, Reduce: _reduce, Reshape: _reshape, Select: _select,
-    Transpose: _as_it_is("Transpose", "perm"), Upsample: _upsample,
+    Mul: _as_it_is("Mul"), Opaque: _opaque, PixelShuffle: _pixel_shuffle, Reduce: _reduce, Reshape: _reshape,
+    Select: _select, Transpose: _as_it_is("Transpose", "perm"), Upsample: _upsample,
 }
 """How each operator is written: real values in, real values before clamp and rounding out."""
 STORED_WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str, str], None]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,6 +153,80 @@ class Upsample(Movement):
         return f"{self.rows}x{self.columns}"
 
 
+@dataclass(frozen=True, slots=True)
+class PixelShuffle(Movement):
+    """Blocks of channels become blocks of `rows` x `columns` pixels (Shi et al. 2016); the last `cropped` of both are left out.
+
+    The channels of a block follow each other (ONNX's CRD); `depth_first`, all blocks' channels for one pixel do (DCR).
+    """
+
+    rows: int
+    columns: int
+    depth_first: bool = False
+    cropped: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.columns) < 1 or self.block < 2:
+            raise ModelError(f"PixelShuffle: blocks of {self.rows}x{self.columns} pixels; at least two pixels are needed")
+        if not all(0 <= c < n for c, n in zip(self.cropped, self.repeats, strict=True)):
+            raise ModelError(f"PixelShuffle: {self.cropped[0]} rows and {self.cropped[1]} columns cropped; a block of "
+                             f"{self.rows}x{self.columns} is larger")
+
+    @property
+    def repeats(self) -> tuple[int, int]:
+        return (self.rows, self.columns)
+
+    @property
+    def block(self) -> int:
+        """Pixels that the channels of one become."""
+        return self.rows * self.columns
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The transpose between blocks of channels (`inner`) and blocks of pixels."""
+        return (0, 3, 4, 1, 5, 2) if self.depth_first else (0, 1, 4, 2, 5, 3)
+
+    def inner(self, depth: int) -> tuple[int, int, int]:
+        """What the channels of `depth` output channels are made of."""
+        return (self.rows, self.columns, depth) if self.depth_first else (depth, self.rows, self.columns)
+
+    def infer(self, inputs: tuple[Shape, ...]) -> Shape:
+        (shape,) = inputs
+        if len(shape) != 4:
+            raise ModelError(f"PixelShuffle: input of rank {len(shape)}; N,C,H,W is needed")
+        if shape[1] % self.block:
+            raise ModelError(f"PixelShuffle: {shape[1]} channels; blocks of {self.rows}x{self.columns} pixels need a multiple of "
+                             f"{self.block}")
+        return (shape[0], shape[1] // self.block, shape[2] * self.rows - self.cropped[0],
+                shape[3] * self.columns - self.cropped[1])
+
+    def accumulate(self, inputs: Sequence[Real], params: Sequence[Real]) -> Real:
+        return self.moved(inputs[0])
+
+    def moved(self, x: NDArray[Any]) -> NDArray[Any]:
+        """The shuffle of numbers of any type."""
+        batch, channels, height, width = x.shape
+        depth = channels // self.block
+        apart = x.reshape(batch, *self.inner(depth), height, width).transpose(self.order)
+        tall = apart.reshape(batch, depth, height * self.rows, width * self.columns)
+        _, _, rows, columns = self.infer((x.shape,))
+        return tall[:, :, :rows, :columns]
+
+    def extent(self, axis: Axis, inputs: tuple[Shape, ...]) -> int:
+        """Output channels, where those that one reads follow each other."""
+        return inputs[0][1] // self.block if axis is Axis.GROUPS and not self.depth_first else 0
+
+    def share(self, axis: Axis, start: int, stop: int, inputs: tuple[Shape, ...]) -> OperatorShare:
+        if self.extent(axis, inputs) < 1:
+            return Op.share(self, axis, start, stop, inputs)
+        return OperatorShare(self, (cut(whole(inputs[0]), 1, start * self.block, stop * self.block),), (),
+                             cut(whole(self.infer(inputs)), 1, start, stop))
+
+    def attributes(self) -> str:
+        order, cropped = " depth first" * self.depth_first, f" less {self.cropped[0]},{self.cropped[1]}" * any(self.cropped)
+        return f"{self.rows}x{self.columns}{order}{cropped}"
+
+
 Step = Callable[[NDArray[np.int32]], NDArray[np.int32]]
 """What one operator does to the positions of values."""
 LARGEST_TRACED = 1 << 24
@@ -171,7 +245,7 @@ class Taken:
 
 
 def recognise(shape: Shape, steps: Sequence[Step]) -> Op | None:
-    """The one operator that several movements of a tensor of `shape` are, if there is one: Reshape or Select.
+    """The one operator that several movements of a tensor of `shape` are, if there is one: Reshape, Select or PixelShuffle.
 
     Positions are sent through all steps. Where they come out in order only the shape changed (a Reshape to `shape`
     itself: nothing did); where each map came out whole, channels were chosen. Choosing channels once is plain.
@@ -192,9 +266,23 @@ def recognise(shape: Shape, steps: Sequence[Step]) -> Op | None:
         return None
     if after.size == before.size and np.array_equal(after.reshape(-1), before.reshape(-1)):
         return Reshape(after.shape)
-    if after.ndim not in (2, 4) or after.ndim != len(shape) or after.shape[2:] != shape[2:]:
+    if after.ndim not in (2, 4) or after.ndim != len(shape):
         return None
+    if after.shape[2:] != shape[2:]:
+        return _shuffled(before, after)
     channels = after[0].reshape(after.shape[1], -1)[:, 0] // prod(shape[2:])
     if int(channels.max()) >= shape[1] or not np.array_equal(after, before[:, channels]):
         return None
     return Select(tuple(int(c) for c in channels))
+
+
+def _shuffled(before: NDArray[np.int32], after: NDArray[np.int32]) -> PixelShuffle | None:
+    """The pixel shuffle that leads from some positions to others, if one does."""
+    block = before.shape[1] // after.shape[1] if before.shape[1] % after.shape[1] == 0 else 1
+    ways = []
+    for rows in (n for n in range(1, block + 1) if block > 1 and block % n == 0):
+        columns = block // rows
+        cropped = (rows * before.shape[2] - after.shape[2], columns * before.shape[3] - after.shape[3])
+        if 0 <= cropped[0] < rows and 0 <= cropped[1] < columns:
+            ways += [PixelShuffle(rows, columns, depth_first, cropped) for depth_first in (False, True)]
+    return next((op for op in ways if np.array_equal(op.moved(before), after)), None)
