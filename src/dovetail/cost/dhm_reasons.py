@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.hardware.engines import constant_divisor, has_engine
-from dovetail.hardware.scans import stream_shape
+from dovetail.hardware.scans import keeps, stream_shape
 from dovetail.hardware.streaming import Raster
 from dovetail.ir import Add, AvgPool, Broadcast, Concat, Function, Graph, Lookup, MaxPool, Mul, Node, Op, Reduce, Reshape, Select
 from dovetail.platform.device import Device
@@ -61,11 +61,9 @@ def _concat_reason(graph: Graph, node: Node, op: Concat) -> str | None:
 
 def _broadcast_reason(graph: Graph, node: Node, op: Broadcast) -> str | None:
     streams = [stream_shape(graph, t) for t in node.inputs]
-    if {1} < {height * width for _, height, width in streams}:
-        return "has one value per channel for a whole map; it waits for a whole frame, which streams cannot"
     if not op.multiplies and len({s[0] for s in streams}) != 1:
         return f"adds streams of {', '.join(str(s[0]) for s in streams)} channels; they must agree"
-    return _unequal_reason(graph, node)
+    return None if keeps(graph, node) else _unequal_reason(graph, node)
 
 
 def _reduce_reason(graph: Graph, node: Node, op: Concat | Reduce) -> str | None:

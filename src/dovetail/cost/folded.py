@@ -15,15 +15,16 @@ from math import ceil
 
 import numpy as np
 
-from dovetail.cost.dhm import dhm_costs
+from dovetail.cost.dhm import SKIP_BLOCK_BITS, dhm_costs, ram_blocks
 from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.folded_area import WEIGHT_BITS, FoldedCost, FoldTable, Shape, resource_names
 from dovetail.cost.lq_folds import CodedShape, best_coded_fold
 from dovetail.cost.power import power_w
+from dovetail.hardware.engines import gate_layers, waiting_beats
 from dovetail.hardware.folds import Fold, channels_of
 from dovetail.hardware.rounding import input_bits
-from dovetail.hardware.scans import window_of
-from dovetail.hardware.shares import Ints, Question
+from dovetail.hardware.scans import keeps, window_of
+from dovetail.hardware.shares import Floats, Ints, Question
 from dovetail.hardware.streaming import Raster
 from dovetail.ir import Axis, Coded, Graph, Node
 from dovetail.ir.operators.lq import steps_of
@@ -35,6 +36,9 @@ PRODUCTS = "products_per_dsp"
 """The parameter of a device: products that one multiplier block can make, where that is not what its family's can."""
 PACE = "pace_clocks"
 """The parameter of a device: clocks per frame that a folded layer may take."""
+GATE_PART = 8
+"""Of the pace, at the most one part in so many is what a layer takes that a map waits for. Chosen: two of them lengthen the wait,
+and so the memory for the map, by a quarter, and hardly need multipliers, since they work on one pixel per frame."""
 LEAST_FIELDS = 8
 """Channels at once that folded layers mostly leave at least."""
 TWIN_MODELS = frozenset({"dhm-xcu", "dhm-xcup"})
@@ -156,12 +160,18 @@ def pace_of(device: Device) -> int | None:
     return None if pace is None else int(pace)
 
 
+def layer_pace(graph: Graph, node: Node, clocks: int) -> int:
+    """Clocks per frame that a layer may take at a pace: few where a map waits for what it makes of one pixel."""
+    return max(1, clocks // GATE_PART) if node.name in gate_layers(graph) else clocks
+
+
 def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, float], axis: Axis | None = None, start: int = 0,
                 stop: int = 1) -> FoldedCost | None:
     """The fold a device takes for a share whose direct mapping needs `direct`; None where it is mapped directly."""
     pace = pace_of(device)
     if pace is None or not node.op.layer:
         return None
+    pace = layer_pace(graph, node, pace)
     limits, found = tuple(sorted(device.resources.items())), None
     if not node.op.coded:
         (found,) = best_folds([shape_of(graph, node, axis, start, stop)], device.model, limits, pace, twins_allowed(device))
@@ -211,6 +221,8 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
     part = word_part(graph, node, device)
     resources = {r: v * part if r in (dhm_model(device.model).logic, "register", "dsp") else v.copy()
                  for r, v in direct.resources.items()}
+    if keeps(graph, node):
+        resources[dhm_model(device.model).block] = _waiting_blocks(graph, node, part, direct, device)
     for axis, starts, stops in segments:
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
             needs = {r: float(v[index]) for r, v in direct.resources.items()}
@@ -233,18 +245,27 @@ def word_part(graph: Graph, node: Node, device: Device) -> float:
 
     Which one is its neighbours' choice: at least what keeps the pace, and mostly a few more.
     """
-    pace, shape = pace_of(device), graph.shape(node.output)
-    if pace is None or not node.op.uniform or len(shape) != 4:
+    pace, alike = pace_of(device), node.op.uniform or ((node.op.table or node.op.formula) and not node.op.per_channel)
+    if pace is None or not alike:
         return 1.0
-    channels, (height, width) = shape[1], graph.shape(node.inputs[0])[2:]
+    _, channels, height, width = window_of(graph, node)
     fields = max(LEAST_FIELDS, 2 * ceil(channels * height * width / pace))
     return min(1.0, fields / channels)
 
 
+def _waiting_blocks(graph: Graph, node: Node, part: float, direct: ShareCosts, device: Device) -> Floats:
+    """RAM blocks of the FIFO in which a map waits for its gate, in words of a part of its channels; of row shares the same."""
+    depth, bits = waiting_beats(graph, node)
+    words, model = ceil(1 / part), dhm_model(device.model)
+    deep = depth * words * (1 + 2 / GATE_PART)
+    blocks = ram_blocks(deep, np.array([float(ceil(bits / words))]), model.shapes) / model.parts
+    return np.where(deep * bits / words >= SKIP_BLOCK_BITS, np.full(len(direct.alone_s), float(blocks[0])), 0.0)
+
+
 def _filled(graph: Graph, node: Node) -> float:
     """The part of a frame that a node's window holds before its first output; one over a whole map leaves with its last pixel."""
-    if node.op.still:
-        return 0.0
+    if node.op.still or keeps(graph, node):  # after one value per channel all of the map follows
+        return float(not node.op.still)
     window, _, height, width = window_of(graph, node)
     raster = Raster(window, height, width)
     return max(0, raster.first) / (height * width) if raster.outputs > 1 else raster.flush / (height * width)

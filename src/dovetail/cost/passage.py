@@ -18,7 +18,7 @@ import numpy as np
 from dovetail.cost.firb import STAGES, Bottleneck, bottlenecks
 from dovetail.cost.folded import shape_of
 from dovetail.hardware.folds import Channels, Fold, Loops, channels_of
-from dovetail.hardware.scans import ROUNDING_STAGES, stream_shape, window_of
+from dovetail.hardware.scans import ROUNDING_STAGES, keeps, stream_shape, window_of
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, leaving_times
 from dovetail.ir import Graph, Node
 
@@ -92,6 +92,8 @@ class _Row:
         found = tuple(self.streams[t] for t in node.inputs)
         taken, fields = self.fields(node, found)
         inputs = tuple(self.in_words(s, taken or s.channels) for s in found)
+        if keeps(self.graph, node):
+            inputs = _kept(inputs)
         channels, height, width = stream_shape(self.graph, node.output)
         fields = min(channels, fields or channels)
         if node.op.layer or node.op.window:
@@ -196,6 +198,12 @@ def frame_passage(graph: Graph, folds: Mapping[str, Fold], fused: Collection[str
             row.add(node)
     outputs = [row.in_words(row.streams[t], leaving or row.streams[t].channels) for t in graph.outputs]
     return FramePassage(max(int(s.ready[-1]) for s in outputs), row.slowest, row.streams)
+
+
+def _kept(inputs: tuple[Stream, ...]) -> tuple[Stream, ...]:
+    """Streams of one join: the values of one pixel are there for all pixels of the others."""
+    pixels = max(s.pixels for s in inputs)
+    return tuple(replace(s, pixels=pixels, ready=np.tile(s.ready, pixels // s.pixels)) for s in inputs)
 
 
 def _pointwise(node: Node, size: tuple[int, int], words: int) -> EngineSchedule:

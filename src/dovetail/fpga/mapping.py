@@ -265,9 +265,8 @@ def _max_pool_reason(graph: Graph, node: Node, op: ir.MaxPool, inputs: list[Form
 
 
 def _join_reason(graph: Graph, node: Node, op: ir.Broadcast | ir.Concat | ir.Reduce, inputs: list[Format]) -> str | None:
-    if op.broadcasts and {1} < {f.beats for f in inputs}:
-        return "one value per channel for a whole map; it waits for a whole frame, which streams cannot"
-    if len({(f.height, f.width) for f in inputs}) != 1:
+    sizes = {(f.height, f.width) for f in inputs} - ({(1, 1)} if op.broadcasts else set())  # one value per channel is kept
+    if len(sizes) > 1:
         return f"inputs stream {[f'{f.height}x{f.width}' for f in inputs]} pixels; they must agree"
     if (op.multiplies and 1 in {f.channels for f in inputs}) or op.joins:
         return None

@@ -3,7 +3,8 @@
 The design is timed three times. *Eager* times assume that sources send at once and no FIFO ever fills: they are the earliest
 possible, and those of the outputs are the promise. *Late* times are the latest that still keep it; from them come the
 latest times of the graph's inputs. The *paced* schedule starts from those, each engine as soon as it can: a fast engine
-before a slow one no longer computes ahead. FIFOs that hold what waits in the paced schedule are deep enough: engines that
+before a slow one no longer computes ahead. An engine that lets a map wait for one value per channel takes it as late as it may, so
+that the map waits once, in front of it, and not again behind it. FIFOs that hold what waits in the paced schedule are deep enough: engines that
 run as soon as they can, held up by full FIFOs alone, are never later than any schedule those FIFOs allow.
 """
 
@@ -46,12 +47,12 @@ def time_network(network: StreamNetwork) -> DesignTiming:
     buffered, holding = frozenset[tuple[str, int]](), links_that_hold_up(network)
     for frames in MODEL_FRAMES:
         beats = {t: 1 + np.arange(count) + interval * np.arange(frames)[:, None] for t, count in counts.items()}
-        ready, _, _ = run_freely(network, beats, buffered)
+        ready, _, _ = run_freely(network, beats, {}, buffered)
         if all(int(ready[t][-1, -1] - ready[t][-2, -1]) == interval for t in network.outputs):
             break
     while True:
-        eager, arrivals, _ = run_freely(network, beats, buffered)
-        paced, _, taken = run_freely(network, late_inputs(network, eager, arrivals, buffered), buffered)
+        eager, arrivals, _ = run_freely(network, beats, {}, buffered)
+        paced, _, taken = run_freely(network, *late_inputs(network, eager, arrivals, buffered), buffered)
         more = {link for link, stream in holding.items()
                 if link not in buffered and _must_wait(network, stream, paced[stream], taken[link])}
         if not more:
@@ -63,9 +64,12 @@ def time_network(network: StreamNetwork) -> DesignTiming:
     return DesignTiming(latency, interval, depths)
 
 
-def run_freely(network: StreamNetwork, inputs: dict[str, Cycles], buffered: frozenset[tuple[str, int]]) -> tuple[
-        dict[str, Cycles], Links, Links]:
-    """The earliest clocks from those of the inputs' beats: when tensors can be taken, reach a node, and are taken by it."""
+def run_freely(network: StreamNetwork, inputs: dict[str, Cycles], waits: dict[str, Cycles],
+               buffered: frozenset[tuple[str, int]]) -> tuple[dict[str, Cycles], Links, Links]:
+    """The earliest clocks from those of the inputs' beats: when tensors can be taken, reach a node, and are taken by it.
+
+    Nodes in `waits`, of one engine each, make no step before the clock given there.
+    """
     ready = dict(inputs)
     arrivals: Links = {}
     taken: Links = {}
@@ -76,6 +80,8 @@ def run_freely(network: StreamNetwork, inputs: dict[str, Cycles], buffered: froz
         times = [arrivals[link] for link in links]
         for position, engine in enumerate(node.engines):
             issued = issue_times(times, [engine.asks(i) for i in range(len(times))], engine.steps)
+            if node.name in waits:
+                issued = np.maximum(issued, waits[node.name])
             if not position:
                 taken |= {link: issued[:, engine.takes(i)] for i, link in enumerate(links)}
             times = [_leaves(engine, issued)]
@@ -89,19 +95,25 @@ def _leaves(engine: Engine, issued: Cycles) -> Cycles:
 
 
 def late_inputs(network: StreamNetwork, ready: dict[str, Cycles], arrivals: Links,
-                buffered: frozenset[tuple[str, int]]) -> dict[str, Cycles]:
-    """The latest clocks of the graph inputs' beats with which every graph output is as early as `ready` says."""
-    needed = {t: ready[t] for t in network.outputs}
+                buffered: frozenset[tuple[str, int]]) -> tuple[dict[str, Cycles], dict[str, Cycles]]:
+    """The latest clocks of the graph inputs' beats with which every graph output is as early as `ready` says.
+
+    Then the same of the steps of engines that keep one input for the whole map of another.
+    """
+    needed, steps = {t: ready[t] for t in network.outputs}, dict[str, Cycles]()
     for node in reversed(network.stations):
-        times = _late_takes(node, needed.get(node.output, ready[node.output]), arrivals)
+        latest = _late_steps(node, needed.get(node.output, ready[node.output]), arrivals)
+        times = [latest[:, node.engines[0].asks(i)] for i in range(len(node.inputs))]
+        if node.engines[0].keeps:
+            steps[node.name] = latest
         for index, stream in enumerate(node.inputs):
             before = times[index] - FIFO_LATENCY_CYCLES * ((node.name, index) in buffered)
             needed[stream] = np.minimum(needed.get(stream, before), before)
-    return {t: _latest(needed.get(t, ready[t]).reshape(-1), ready[t]) for t in network.inputs}
+    return {t: _latest(needed.get(t, ready[t]).reshape(-1), ready[t]) for t in network.inputs}, steps
 
 
-def _late_takes(node: Station, deadline: Cycles, arrivals: Links) -> list[Cycles]:
-    """The latest clocks at which a node takes each input so that its output can be taken at its deadlines."""
+def _late_steps(node: Station, deadline: Cycles, arrivals: Links) -> Cycles:
+    """The latest clocks of a node's first engine's steps so that its output can be taken at its deadlines."""
     times = [arrivals[node.name, index] for index in range(len(node.inputs))]
     issues = []
     for engine in node.engines:
@@ -112,7 +124,7 @@ def _late_takes(node: Station, deadline: Cycles, arrivals: Links) -> list[Cycles
         limits[:, engine.output_steps] = deadline - engine.stages - FIFO_LATENCY_CYCLES
         latest = _latest(limits.reshape(-1), issued)
         deadline = latest[:, engine.asks(0)]
-    return [latest[:, node.engines[0].asks(i)] for i in range(len(node.inputs))]
+    return latest
 
 
 def _latest(limits: Cycles, eager: Cycles) -> Cycles:

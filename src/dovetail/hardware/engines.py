@@ -19,7 +19,7 @@ from dovetail.hardware import rounding
 from dovetail.hardware.adders.digits import Digits, Once, digits_of, multiplier_adders, used_taps
 from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of, between
 from dovetail.hardware.lq_engines import adds_integers, coded_parts, coded_slices
-from dovetail.hardware.scans import ROUNDING_STAGES, Parts, Scans, window_of
+from dovetail.hardware.scans import ROUNDING_STAGES, Parts, Scans, keeps, stream_shape, window_of
 from dovetail.hardware.shares import Flags, Floats, Ints, Question, Segments, shares_in
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.hardware.work import map_shape
@@ -158,6 +158,8 @@ def _plain(graph: Graph, question: Question, scans: Scans, sums: Arithmetic | No
     engine |= ROUNDED[type(node.op)](graph, node, node.op, engine)
     if len(node.inputs) > 1:
         engine |= _skipped(graph, node)
+    if keeps(graph, node):
+        engine |= _kept(graph, node, engine)
     outputs = engine["output_bits"] / rounding.output_bits(graph, node)
     rounded, clamped = (0, 0) if node.op.moves else rounding.value_widths(graph, node)
     return _multiplied(graph, question, engine | {"rounded_bits": outputs * rounded, "clamped_bits": outputs * clamped})
@@ -282,13 +284,39 @@ def _wires(graph: Graph, node: Node, op: ir.Select, engine: Parts) -> Parts:
 
 def _skipped(graph: Graph, node: Node) -> Parts:
     """The FIFO in which the faster of several inputs wait."""
-    lag = stream_delays(graph)
-    delays = [lag[t] for t in node.inputs]
+    depth, bits = waiting_beats(graph, node)
+    return {"skip_depth": depth, "skip_bits": bits} if depth else {}
+
+
+def waiting_beats(graph: Graph, node: Node) -> tuple[int, int]:
+    """Beats for which the faster inputs of a join wait for the slowest, and bits of a beat of all of them."""
+    delays = _arrivals(graph, node, stream_delays(graph))
     slowest = max(delays)
     waiting = [(int(slowest - d), map_shape(graph.shape(t))[0]) for d, t in zip(delays, node.inputs, strict=True) if d < slowest]
-    if not waiting:
-        return {}
-    return {"skip_depth": max(depth for depth, _ in waiting), "skip_bits": 8 * sum(channels for _, channels in waiting)}
+    return max((depth for depth, _ in waiting), default=0), 8 * sum(channels for _, channels in waiting)
+
+
+def _kept(graph: Graph, node: Node, engine: Parts) -> Parts:
+    """Pixels are counted, since one value per channel comes with the first; all of the map follows it."""
+    _, height, width = map_shape(graph.shape(node.output))
+    return {"flush": engine["steps"] - 1, "control_bits": engine["control_bits"] + float((height * width - 1).bit_length())}
+
+
+def gate_layers(graph: Graph) -> frozenset[str]:
+    """Nodes between an average over a map and the join at which the map waits for what they make of it."""
+    return _gate_layers_once(Once(graph))
+
+
+@lru_cache(maxsize=8)
+def _gate_layers_once(key: Once[Graph]) -> frozenset[str]:
+    graph, found = key.value, set[str]()
+    open_ends = [t for n in graph.nodes if keeps(graph, n) for t in n.inputs if prod(stream_shape(graph, t)[1:]) == 1]
+    while open_ends:
+        node = graph.producer(open_ends.pop())
+        if node is not None and node.name not in found and prod(window_of(graph, node)[2:]) == 1:
+            found.add(node.name)
+            open_ends += node.inputs
+    return frozenset(found)
 
 
 def _table(graph: Graph, node: Node, op: ir.Pointwise, engine: Parts) -> Parts:
@@ -350,10 +378,20 @@ def stream_delays(graph: Graph) -> Mapping[str, float]:
 def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
     graph = key.value
     lag = dict.fromkeys(graph.inputs, 0.0)
+    longest = max(prod(map_shape(graph.shape(t))[1:]) for t in (*graph.inputs, *(n.output for n in graph.nodes)))
     for node in graph.nodes:
         window, _, height, width = window_of(graph, node)
         beats = prod(map_shape(graph.shape(node.output))[1:])
-        fill = max(0, Raster(window, height, width).first) + TYPICAL_STAGES
+        pixel = node.op.averages and not node.op.window  # over a whole map
+        fill = max(0, height * width - 1 if pixel else Raster(window, height, width).first)
+        fill += TYPICAL_STAGES / (longest if height * width == 1 else 1)
         most = np.inf if node.op.repeats != (1, 1) else 1.0  # repeated beats take their time, padding is masked
-        lag[node.output] = (max(lag[t] for t in node.inputs) + fill) * min(most, beats / (height * width))
+        lag[node.output] = (max(_arrivals(graph, node, lag)) + fill) * min(most, beats / (height * width))
     return lag
+
+
+def _arrivals(graph: Graph, node: Node, lag: Mapping[str, float]) -> list[float]:
+    """Lags of a node's inputs in beats of the largest: a beat of one value per channel is a frame."""
+    _, height, width = map_shape(graph.shape(node.output))
+    kept = keeps(graph, node)
+    return [lag[t] * (height * width if kept and prod(stream_shape(graph, t)[1:]) == 1 else 1) for t in node.inputs]

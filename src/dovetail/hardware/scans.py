@@ -40,11 +40,19 @@ def stream_shape(graph: Graph, tensor: str) -> tuple[int, int, int]:
 def window_of(graph: Graph, node: Node) -> tuple[Window, int, int, int]:
     """Window, channels, height and width of the stream a node reads.
 
-    A fully connected layer behind a flattened map is a convolution whose window is the whole map.
+    A fully connected layer behind a flattened map is a convolution whose window is the whole map. Of several inputs the largest
+    counts: one value per channel is read once.
     """
     channels, height, width = stream_shape(graph, node.inputs[0])
+    if node.op.broadcasts:
+        channels, height, width = max((stream_shape(graph, t) for t in node.inputs), key=prod)
     window = node.op.body.window or Window((height, width) if node.op.layer else (1, 1))
     return window, channels, height, width
+
+
+def keeps(graph: Graph, node: Node) -> bool:
+    """Whether one value per channel is kept for a whole map, which waits for it: the gate of squeeze and excitation."""
+    return node.op.broadcasts and len({prod(stream_shape(graph, t)[1:]) for t in node.inputs}) > 1
 
 
 @lru_cache(maxsize=4096)

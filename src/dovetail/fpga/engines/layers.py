@@ -13,7 +13,7 @@ from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, in_blocks, read_stream
 from dovetail.fpga.engines.window import Taps, control, window_taps
 from dovetail.fpga.engines.words import WordTaps, word_taps
-from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, all_of, any_of, bit_width, compare, const, pack, select, signal
 from dovetail.fpga.rtl.modules import ConstantTable, Memory, Module
 from dovetail.hardware.adders.graph import AdderGraph, IntMatrix
 from dovetail.hardware.adders.subexpressions import minimize
@@ -215,22 +215,43 @@ def close(layer: MappedLayer, module: Module, pipeline: Pipeline, emit: Staged, 
 
 
 def join_engine(layer: MappedLayer, compute: Compute) -> Engine:
-    """An engine that takes one beat of every input per step; tap (channel, 0, 0) counts fields over all inputs."""
+    """An engine that takes one beat of every input per step; tap (channel, 0, 0) counts fields over all inputs.
+
+    An input of one pixel beside a map is taken with the map's first pixel and kept for the others.
+    """
     module, pipeline = start(layer)
     ports = [read_stream(module, f"in{i}", form) for i, form in enumerate(layer.inputs)]
-    valids = [valid for valid, _ in ports]
-    step = module.wire("step", all_of(MAY_STEP, *valids))
-    taps: Taps = {}
-    for index, ((_, data), form) in enumerate(zip(ports, layer.inputs, strict=True)):
-        others = [v for i, v in enumerate(valids) if i != index]
-        module.output(f"in{index}_ready", all_of(MAY_STEP, *others))
-        pixel = module.register(f"pixel_{index}", data)
+    step, words, beats = signal("step"), layer.output.words, layer.output.beats
+    keeps = [form.pixels < layer.output.pixels for form in layer.inputs]
+    word, first = _first_pixel(module, words, layer.output.pixels, step) if any(keeps) else (ZERO, ONE)
+    there = [any_of(valid, ~first) if kept else valid for (valid, _), kept in zip(ports, keeps, strict=True)]
+    module.wires.append((step, all_of(MAY_STEP, *there)))
+    taps, order = Taps(), np.arange(beats)
+    for index, ((_, data), form, kept) in enumerate(zip(ports, layer.inputs, keeps, strict=True)):
+        others = [v for i, v in enumerate(there) if i != index]
+        module.output(f"in{index}_ready", all_of(MAY_STEP, first if kept else ONE, *others))
+        pixel = Staged(module.register(f"pixel_{index}", data, all_of(step, first) if kept and words == 1 else ONE), 1)
+        if kept and words > 1:
+            again = signal(f"kept_read_{index}", 0, (1 << form.data_bits) - 1)
+            module.memories.append(Memory(f"kept_{index}", form.data_bits, words, all_of(step, first), word, data, word, again,
+                                          in_blocks(words, form.data_bits)))
+            is_new = pipeline.register(f"is_new_{index}", first, 0)
+            pixel = pipeline.register(f"word_{index}", select(is_new.value, pixel.value, again), 1)
+        elif any(keeps) and words > 1:
+            pixel = Staged(pipeline.at(pixel, 2), 2)
         for channel in range(form.fields):
-            value = module.wire(f"in{index}_x{channel}", form.channel(pixel, channel))
-            taps[len(taps), 0, 0] = Staged(value, 1)
-    beats = layer.output.beats
-    order = np.arange(beats)
-    return close(layer, module, pipeline, Staged(step, 0), compute(pipeline, taps), order, order, beats)
+            taps[len(taps), 0, 0] = Staged(module.wire(f"in{index}_x{channel}", form.channel(pixel.signal, channel)), pixel.stage)
+    made = close(layer, module, pipeline, Staged(step, 0), compute(pipeline, taps), order, order, beats)
+    return replace(made, own_steps=tuple(order[:words] if kept else order for kept in keeps)) if any(keeps) else made
+
+
+def _first_pixel(module: Module, words: int, pixels: int, step: Expr) -> tuple[Expr, Signal]:
+    """Counters over a map: which word of its pixel a step works on, and whether the pixel is the first."""
+    word, ends = module.counted("word", words, step)
+    moved, first = all_of(step, ends), signal("first_pixel")
+    _, last = module.rounds("pixel_number", pixels, moved)
+    module.drive(first, last, moved, 1)
+    return word, first
 
 
 def concat_engine(layer: MappedLayer, computes: Sequence[Compute]) -> Engine:

@@ -84,6 +84,11 @@ class Engine:
     own_steps: tuple[Cycles, ...] | None = None
     """Of each input, where they differ: the steps that consume its beats."""
 
+    @property
+    def keeps(self) -> bool:
+        """Whether one pixel of an input is kept for the whole map of another, which waits for it."""
+        return len({f.pixels for f in self.inputs}) > 1
+
     def asks(self, index: int) -> Cycles:
         """The first step that needs each beat of an input."""
         return self.takes(index) if self.asked_steps is None else self.asked_steps

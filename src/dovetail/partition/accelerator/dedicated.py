@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_answers
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_engines
-from dovetail.cost.folded import folds_offered, shape_of, twins_allowed
+from dovetail.cost.folded import folds_offered, layer_pace, shape_of, twins_allowed
 from dovetail.cost.folded_area import Shape, resource_names
 from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import window_of
@@ -54,7 +54,8 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
         if costs is None:
             return none
         return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
-    (folded,) = _folded([shape_of(graph, node)], device, names, clocks) if folds else (none,)
+    able = layer_pace(graph, node, clocks)
+    (folded,) = _folded([shape_of(graph, node)], device, names, able) if folds else (none,)
     beats = beats_of(graph, node)
     if beats > clocks:
         return folded
