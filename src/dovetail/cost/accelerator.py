@@ -6,6 +6,7 @@ clocks one after the other; the arrays themselves are charged once, to the first
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -18,9 +19,11 @@ from dovetail.cost.firb import Bottleneck, FirbCost, bottlenecks, firb_cost
 from dovetail.cost.folded import paced_costs, shape_of
 from dovetail.cost.folded_area import FoldedCost, folded_cost
 from dovetail.cost.power import power_w
-from dovetail.hardware.folds import Fold
-from dovetail.hardware.scans import window_of
+from dovetail.hardware.adders.digits import Once
+from dovetail.hardware.folds import Fold, Loops
+from dovetail.hardware.scans import phases_of, window_of
 from dovetail.hardware.shares import Question
+from dovetail.hardware.streaming import FoldedRaster, Raster
 from dovetail.ir import Graph, Node
 from dovetail.platform.accelerator import AcceleratorDesign
 from dovetail.platform.device import Device, Kind
@@ -83,7 +86,7 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
     assert accelerator is not None
     if node.name in accelerator.reusable:
         return _reused(graph, node, direct, accelerator, device)
-    paced = replace(device.at_pace(accelerator.pace_clocks), accelerator=None)
+    paced = replace(device.at_pace(_phase_paces(Once(graph), Once(accelerator))[node.name]), accelerator=None)
     costs = paced_costs(graph, question, direct, paced)
     block = next((b for b in bottlenecks(graph) if b.depthwise.name in accelerator.fused and node in (*b.layers, b.join)), None)
     if block is not None:
@@ -94,6 +97,23 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
     if fold is None:
         return replace(costs, resources=direct.resources)
     return _charged(costs, folded_cost(shape_of(graph, node), Fold(*fold), dhm_model(device.model)), device)
+
+
+@lru_cache(maxsize=8)
+def _phase_paces(graph: Once[Graph], accelerator: Once[AcceleratorDesign]) -> Mapping[str, int]:
+    """By node, clocks of the slowest dedicated engine of its phase of a frame; a phase with a fused one has the common pace."""
+    design, phases, slowest = accelerator.value, phases_of(graph.value), dict[int, int]()
+    fused = {n.name for b in bottlenecks(graph.value) if b.depthwise.name in design.fused for n in (*b.layers, b.join) if n}
+    for node in graph.value.nodes:
+        if node.name in design.dedicated and not node.op.still:
+            window, _, height, width = window_of(graph.value, node)
+            fold, steps = design.dedicated[node.name], Raster(window, height, width).steps
+            if fold is not None and node.op.product:
+                shape = shape_of(graph.value, node)
+                steps = FoldedRaster(shape.raster, Loops(shape.channels, Fold(*fold))).steps
+            steps = design.pace_clocks if node.name in fused else steps
+            slowest[phases[node.name]] = max(steps, slowest.get(phases[node.name], 1))
+    return {name: slowest.get(phase, design.pace_clocks) for name, phase in phases.items()}
 
 
 def _charged(costs: ShareCosts, engine: FoldedCost | FirbCost, device: Device) -> ShareCosts:

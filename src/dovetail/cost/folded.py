@@ -162,7 +162,7 @@ def pace_of(device: Device) -> int | None:
 
 def layer_pace(graph: Graph, node: Node, clocks: int) -> int:
     """Clocks per frame that a layer may take at a pace: few where a map waits for what it makes of one pixel."""
-    return max(1, clocks // GATE_PART) if node.name in gate_layers(graph) else clocks
+    return max(1, clocks // GATE_PART) if node.op.layer and node.name in gate_layers(graph) else clocks
 
 
 def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, float], axis: Axis | None = None, start: int = 0,

@@ -55,6 +55,16 @@ def keeps(graph: Graph, node: Node) -> bool:
     return node.op.broadcasts and len({prod(stream_shape(graph, t)[1:]) for t in node.inputs}) > 1
 
 
+def phases_of(graph: Graph) -> dict[str, int]:
+    """By node, the phase of a frame in which it works: a sum that leaves one pixel saw all of its input, and its readers follow."""
+    leaves, found = dict.fromkeys(graph.inputs, 0), dict[str, int]()
+    for node in graph.nodes:
+        found[node.name] = max((leaves[t] for t in node.inputs), default=0)
+        leaves[node.output] = found[node.name] + (
+            bool(node.op.layer or node.op.averages) and prod(stream_shape(graph, node.output)[1:]) == 1)
+    return found
+
+
 @lru_cache(maxsize=4096)
 def _raster(window: Window, height: int, width: int) -> Raster:
     """What a node's window makes of a stream; remembered, as alike layers ask the same."""

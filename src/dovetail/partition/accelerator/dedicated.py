@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import prod, sqrt
 
 import numpy as np
 
 from dovetail.cost import Floats, costs_of
 from dovetail.cost.dhm import dhm_answers
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_engines
-from dovetail.cost.folded import folds_offered, layer_pace, shape_of, twins_allowed
+from dovetail.cost.folded import folds_offered, shape_of, twins_allowed
 from dovetail.cost.folded_area import Shape, resource_names
 from dovetail.hardware.folds import Fold
-from dovetail.hardware.scans import window_of
+from dovetail.hardware.scans import phases_of, window_of
 from dovetail.hardware.streaming import Raster
 from dovetail.ir import Conv, Gemm, Graph, Node, Reshape
 from dovetail.partition.accelerator.choice import undominated
@@ -54,8 +54,7 @@ def engines_within(graph: Graph, node: Node, device: Device, names: tuple[str, .
         if costs is None:
             return none
         return Engines((None,), (beats_of(graph, node),), np.array([_row(costs.resources, names)]))
-    able = layer_pace(graph, node, clocks)
-    (folded,) = _folded([shape_of(graph, node)], device, names, able) if folds else (none,)
+    (folded,) = _folded([shape_of(graph, node)], device, names, clocks) if folds else (none,)
     beats = beats_of(graph, node)
     if beats > clocks:
         return folded
@@ -134,6 +133,20 @@ def raster_of(graph: Graph, node: Node) -> Raster:
 def beats_of(graph: Graph, node: Node) -> int:
     """Clocks per frame of an engine that takes a pixel per clock."""
     return 0 if isinstance(node.op, Reshape) else raster_of(graph, node).steps
+
+
+def phase_shares(graph: Graph) -> tuple[float, ...]:
+    """Of every node, clocks of its phase of a frame as a share of the longest.
+
+    Phases follow each other, so a frame takes the sum of their clocks T. Engines of a phase need an area of about its
+    multiply-adds W, divided by T: with what all need given, the sum is least where T is as the square root of W. A phase that
+    multiplies nothing keeps up with the one before it.
+    """
+    phases = phases_of(graph)
+    work = [multiplications_of(graph, [n for n in graph.nodes if phases[n.name] == p]) for p in range(1 + max(phases.values()))]
+    for phase in range(1, len(work)):
+        work[phase] = work[phase] or work[phase - 1]
+    return tuple(sqrt(max(1, work[phases[n.name]]) / max(1, *work)) for n in graph.nodes)
 
 
 def multiplications_of(graph: Graph, nodes: Iterable[Node]) -> int:

@@ -6,7 +6,9 @@ finishes its layers in T. Whether one engine of each layer and one configuration
 is reached; below the largest T at which not even fractions of engines fit at any cut, there is no accelerator of this
 kind: the bound.
 
-One frame by itself is scheduled through the engines chosen, beat by beat, and played on the arrays behind them (`made`); what no
+A frame by itself passes phases one after the other, where a layer needs all that comes before it: a map waits for its gate, a
+classifier for its average. Their engines need not be equally fast, so paces are looked at in which each phase has its share
+(`phase_shares`), beside those that are the same for all. One frame is scheduled through the engines chosen, beat by beat, and played on the arrays behind them (`made`); what no
 accelerator goes below is a linear programme of its own (`frame_bound.py`), since engines of a frame need not be equally fast.
 """
 
@@ -25,6 +27,7 @@ from dovetail.cost import Floats
 from dovetail.cost.array import joined_latency
 from dovetail.cost.budget import UNSURE, within_reach
 from dovetail.cost.clocks import before, leaving_words
+from dovetail.cost.folded import layer_pace
 from dovetail.cost.passage import frame_passage
 from dovetail.errors import InfeasibleError
 from dovetail.hardware.folds import Fold
@@ -40,6 +43,7 @@ from dovetail.partition.accelerator.dedicated import (
     expect_engines,
     fused_within,
     multiplications_of,
+    phase_shares,
 )
 from dovetail.partition.accelerator.frame_bound import FrameBounds, LayerOptions
 from dovetail.partition.accelerator.words import Row, Words
@@ -97,7 +101,10 @@ class FoundAccelerator:
 class AcceleratorSearch:
     """Engines and configurations of one graph on one device, remembered."""
 
-    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks, folds: bool = True) -> None:
+    def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks, folds: bool = True,
+                 shares: tuple[float, ...] | None = None) -> None:
+        """With `shares`, engines of a node take that part of a pace, as far as pixels allow; without, all take the same."""
+        self.shares = shares
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
         self.budget = np.array([within_reach(device.resources)[r] for r in self.names])
@@ -120,7 +127,9 @@ class AcceleratorSearch:
             node = self.graph.nodes[index]
             if index not in self.direct:
                 self.direct[index] = direct_needs(self.graph, node, self.device, self.names)
-            self.engines[index, pace] = engines_within(self.graph, node, self.device, self.names, pace, self.folds,
+            clocks = (layer_pace(self.graph, node, pace) if self.shares is None
+                      else max(beats_of(self.graph, node), int(pace * self.shares[index])))
+            self.engines[index, pace] = engines_within(self.graph, node, self.device, self.names, clocks, self.folds,
                                                        self.direct[index])
         return self.engines[index, pace]
 
@@ -347,11 +356,20 @@ class AcceleratorSearch:
         Paces of a cut are halved, the most promising range first: at a pace a frame takes about as long as at the next shorter
         one that was tried, or longer.
         """
-        high = self.span()[1]
-        best, settled = known or self._steadiest, inf
+        best, shares = known or self._steadiest, phase_shares(self.graph)
+        if min(shares) < 1 and self.folds and self.cuts[-1]:
+            phased = AcceleratorSearch(self.graph, self.device, [c for c in self.cuts if c], self.blocks, shares=shares)
+            best, _ = phased.quicker(best)
+        best, settled = self.quicker(best)
+        return replace(best, bound=self._surely(self._frames_bound(min(best.latency, settled), best.latency)))
+
+    def quicker(self, best: FoundAccelerator) -> tuple[FoundAccelerator, float]:
+        """The accelerator with the shortest latency found, or `best`; clocks below which none is on arrays alone."""
+        high, settled = self.span()[1], inf
         ranges: list[tuple[float, int, int, int, float]] = []
         for cut in self.cuts:
-            slowest = max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])]) if cut else high
+            pixels = [beats_of(self.graph, node) for node in self.graph.nodes[:cut]] if self.shares is None else []
+            slowest = max([1, *pixels]) if cut else high
             least = self.blocks.least_clocks(cut, alone=True) if cut < len(self.graph.nodes) else 0.0
             top = min(high, int(best.latency) + 1)  # an engine that takes longer than the best frame is no use
             settled = settled if cut else least
@@ -368,7 +386,7 @@ class AcceleratorSearch:
             else:
                 heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
                 heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
-        return replace(best, bound=self._surely(self._frames_bound(min(best.latency, settled), best.latency)))
+        return best, settled
 
     def _frames_bound(self, bound: float, most: float) -> float:
         """What one frame takes at the least at any cut but that of arrays alone, or `bound` if that is less."""
