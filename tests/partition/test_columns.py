@@ -26,7 +26,7 @@ def programme_of(seed: int) -> Programme:
     speed = rng.uniform(1, 20, starts[-1])
     shares = rng.uniform(0.2, 1.0, (3, starts[-1])) * speed / 40
     clocks = rng.uniform(0.5, 1.0, (4, starts[-1])) / speed
-    return Programme(groups, one_each, shares, clocks, rng.uniform(0, 0.1, 4))
+    return Programme(groups, one_each, shares, clocks, rng.uniform(0, 0.1, 4), np.ones((4, 1)))
 
 
 def least(programme: Programme) -> float:
@@ -57,6 +57,7 @@ def test_a_bound_that_is_enough_ends_the_search_below_the_value() -> None:
 
 def test_engines_that_fit_nowhere_are_beyond_every_frame() -> None:
     programme = programme_of(1)
-    full = Programme(programme.groups, programme.one_each, programme.shares + 1, programme.frames, programme.constants)
+    full = Programme(programme.groups, programme.one_each, programme.shares + 1, programme.frames, programme.constants,
+                     programme.parts)
     value, _ = solved(full, NONE, lambda value: False)
     assert value > 1000

@@ -61,7 +61,8 @@ def test_exactly_known_parameter_counts_are_met_exactly() -> None:
     known = {"alexnet": 61_100_840, "vgg16": 138_357_544, "resnet18": 11_689_512, "resnet50": 25_557_032,
              "squeezenet1.0": 1_248_424, "squeezenet1.1": 1_235_496, "mobilenet-v1": 4_231_976, "mobilenet-v2": 3_504_872,
              "shufflenet-v1": 1_865_728, "shufflenet-v2-0.5": 1_366_792, "shufflenet-v2": 2_278_604, "googlenet": 6_624_904,
-             "mnasnet": 4_383_312, "xception": 22_855_952, "efficientnet-lite0": 4_652_008, "proxylessnas-mobile": 4_080_512}
+             "mnasnet": 4_383_312, "xception": 22_855_952, "efficientnet-lite0": 4_652_008, "efficientnet-b0": 5_288_548,
+             "proxylessnas-mobile": 4_080_512}
     assert {name: zoo.count(name).parameters for name in known} == known
 
 

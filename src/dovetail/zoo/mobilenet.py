@@ -1,6 +1,6 @@
 """MobileNetV1 (Howard et al. 2017), V2 (Sandler et al. 2018) and V3 (Howard et al. 2019) in torchvision's form, any width.
 
-Then networks of the same inverted residuals that were found by search: MnasNet, ProxylessNAS-mobile, EfficientNet-Lite0.
+Then networks of the same inverted residuals that were found by search: MnasNet, ProxylessNAS-mobile, EfficientNet-B0 and Lite0.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def mobilenet_v3(net: Net, classes: int, blocks: tuple[tuple[int, int, int, bool
 
 MNASNET = ((3, 24, 3, 3, 2), (5, 40, 3, 3, 2), (5, 80, 6, 3, 2), (3, 96, 6, 2, 1), (5, 192, 6, 4, 2), (3, 320, 6, 1, 1))
 """Kernel, channels, expansion, repeats, first stride (Tan et al. 2019; torchvision's MnasNet-B1 without squeeze-excite)."""
-EFFICIENTNET_LITE0 = ((3, 16, 1, 1, 1), (3, 24, 6, 2, 2), (5, 40, 6, 2, 2), (3, 80, 6, 3, 2), (5, 112, 6, 3, 1),
-                      (5, 192, 6, 4, 2), (3, 320, 6, 1, 1))
-"""As above: EfficientNet-B0's stages (Tan and Le 2019) without squeeze-excite, ReLU6 in place of swish."""
+EFFICIENTNET = ((3, 16, 1, 1, 1), (3, 24, 6, 2, 2), (5, 40, 6, 2, 2), (3, 80, 6, 3, 2), (5, 112, 6, 3, 1),
+                (5, 192, 6, 4, 2), (3, 320, 6, 1, 1))
+"""As above: the stages of EfficientNet-B0 (Tan and Le 2019), and of Lite0 without squeeze-excite, ReLU6 in place of swish."""
 PROXYLESS_MOBILE = (
     (16, 1, ((3, 1),)),
     (32, 2, ((5, 3), (3, 3))),
@@ -127,10 +127,26 @@ def efficientnet_lite0(net: Net, classes: int) -> str:
     epsilon = 1e-3
     x = net.unit(net.image(), "stem", 32, 3, stride=2, pad=SAME, act=Activation.RELU6, epsilon=epsilon)
     index = 0
-    for kernel, channels, expansion, repeats, stride in EFFICIENTNET_LITE0:
+    for kernel, channels, expansion, repeats, stride in EFFICIENTNET:
         for i in range(repeats):
             x = inverted_residual(net, x, f"blocks.{index}", net.channels(channels), kernel, stride if i == 0 else 1, expansion,
                                   same=True, epsilon=epsilon)
             index += 1
     x = net.unit(x, "head", 1280, act=Activation.RELU6, epsilon=epsilon)
     return net.gemm(net.flatten(net.global_pool(x, "avgpool"), "flatten"), "fc", classes)
+
+
+def efficientnet_b0(net: Net, classes: int) -> str:
+    """Swish, and squeeze-excite to a quarter of a block's input channels in every block; torchvision's padding."""
+    swish = Activation.SWISH
+    x = net.unit(net.image(), "features.0", net.channels(32), 3, stride=2, act=swish)
+    for stage, (kernel, channels, expansion, repeats, first) in enumerate(EFFICIENTNET, 1):
+        for i in range(repeats):
+            name, depth, out, stride = f"features.{stage}.{i}", net.shape(x)[1], net.channels(channels), first if i == 0 else 1
+            y = x if expansion == 1 else net.unit(x, f"{name}.expand", depth * expansion, act=swish)
+            y = net.unit(y, f"{name}.depthwise", depth * expansion, kernel, stride=stride, groups=depth * expansion, act=swish)
+            y = net.squeeze_excite(y, f"{name}.se", max(1, depth // 4), swish, hard=False)
+            y = net.unit(y, f"{name}.project", out, act=Activation.NONE)
+            x = net.add(y, x, f"{name}.add") if stride == 1 and depth == out else y
+    x = net.unit(x, f"features.{len(EFFICIENTNET) + 1}", 4 * net.shape(x)[1], act=swish)
+    return net.gemm(net.flatten(net.global_pool(x, "avgpool"), "flatten"), "classifier", classes)

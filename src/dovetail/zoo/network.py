@@ -35,6 +35,7 @@ class Activation(StrEnum):
     RELU = "relu"
     RELU6 = "relu6"
     HARD_SWISH = "hardswish"
+    SWISH = "swish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,10 @@ class Moments:
 
 def hard_sigmoid(x: float) -> float:
     return min(max(x / 6 + 0.5, 0.0), 1.0)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + exp(-x))
 
 
 SAME: Literal["same"] = "same"
@@ -161,6 +166,9 @@ class Net:
             return x
         if kind is Activation.HARD_SWISH:
             return self.emit("HardSwish", [x], name, self.shape(x), self.moments[x].through(lambda v: v * hard_sigmoid(v)))
+        if kind is Activation.SWISH:  # as exporters write it
+            gate = self.emit("Sigmoid", [x], f"{name}.sigmoid", self.shape(x), self.moments[x].through(sigmoid))
+            return self.emit("Mul", [x, gate], name, self.shape(x), self.moments[x].through(lambda v: v * sigmoid(v)))
         moments = self.moments[x].rectified()
         if kind is Activation.RELU:
             return self.emit("Relu", [x], name, self.shape(x), moments)
@@ -175,12 +183,13 @@ class Net:
                       gain=1.0 if act is Activation.NONE else 2.0)
         return self.activate(self.norm(x, f"{name}.bn", epsilon), f"{name}.{act}", act)
 
-    def squeeze_excite(self, x: str, name: str, channels: int) -> str:
-        """One factor per channel from the means of all (Hu et al. 2018), in the hard form of MobileNetV3."""
+    def squeeze_excite(self, x: str, name: str, channels: int, act: Activation = Activation.RELU, hard: bool = True) -> str:
+        """One factor per channel from the means of all (Hu et al. 2018); `hard` is the form of MobileNetV3."""
         y = self.conv(self.global_pool(x, f"{name}.avgpool"), f"{name}.fc1", channels, gain=2.0)
-        y = self.conv(self.activate(y, f"{name}.relu"), f"{name}.fc2", self.shape(x)[1])
-        seen = self.moments[y].through(hard_sigmoid)
-        gate = self.emit("HardSigmoid", [y], f"{name}.gate", self.shape(y), seen, alpha=1 / 6, beta=0.5)
+        y = self.conv(self.activate(y, f"{name}.{act}", act), f"{name}.fc2", self.shape(x)[1])
+        seen = self.moments[y].through(hard_sigmoid if hard else sigmoid)
+        slope = {"alpha": 1 / 6, "beta": 0.5} if hard else {}
+        gate = self.emit("HardSigmoid" if hard else "Sigmoid", [y], f"{name}.gate", self.shape(y), seen, **slope)
         m = self.moments[x]
         scaled = Moments(m.mean * seen.mean, m.power * seen.power - (m.mean * seen.mean) ** 2)
         return self.emit("Mul", [gate, x], f"{name}.scale", self.shape(x), scaled)

@@ -113,6 +113,8 @@ _ENTRIES = (
     ZooEntry("proxylessnas-mobile", "ProxylessNAS-mobile", mobilenet.proxylessnas_mobile, 224, 32, 4_080_512, 320_427_584,
              Published(4_080_512, "pytorchcv, proxylessnas_mobile"),
              Published(320e6, "Cai et al. 2020 (Once-for-All), comparison table (printed in millions)", 0.005)),
+    ZooEntry("efficientnet-b0", "EfficientNet-B0", mobilenet.efficientnet_b0, 224, 32, 5_288_548, 385_814_752,
+             _torchvision(5_288_548), _giga(0.386)),
     ZooEntry("efficientnet-lite0", "EfficientNet-Lite0", mobilenet.efficientnet_lite0, 224, 32, 4_652_008, 385_187_552,
              Published(4_652_008, "keras-hub, efficientnet_lite0_ra_imagenet"),
              Published(407e6, "tensorflow/tpu EfficientNet-lite model table, whose way of counting is not described", 0.06)),

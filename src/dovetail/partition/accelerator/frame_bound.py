@@ -5,7 +5,9 @@ last beat of its input came, what is left to do. For every layer j of the path
 
     frame >= before the first output, of all in front of j  +  until the last output, of j  +  left, of all behind j  +  arrays
 
-whatever the pace of the others is. So the least that fractions of engines within the budget take is below every accelerator that
+whatever the pace of the others is. A layer that sums up a whole map ends a phase: what follows starts with its output. So the clocks
+of all phases of a path add up, each with a layer j of its own; before the last phase only the first beat of j's last pixel counts,
+since sums begin to leave with it. So the least that fractions of engines within the budget take is below every accelerator that
 is built. Pipeline stages are left out.
 
 The programme has one option of every group and many options: it is solved over those that matter, column after column. The duals
@@ -28,6 +30,7 @@ from dovetail.cost import Floats, Ints
 from dovetail.cost.firb import Bottleneck, engine_folds, firb_table
 from dovetail.cost.folded import parts_at_once, rounds_of, shape_of, twins_allowed
 from dovetail.cost.folded_area import FoldTable, Shape, folds_of_one, padded_raster
+from dovetail.hardware.scans import stream_shape
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.ir import Graph, Reshape
 from dovetail.partition.accelerator.choice import shares_of
@@ -49,19 +52,23 @@ MOST_ROUNDS = 200
 
 @dataclass(frozen=True, slots=True)
 class LayerOptions:
-    """Engines of a layer or of several at once, row by row: resources, and clocks before the first output, to the last, left."""
+    """Engines of a layer or of several at once, row by row: resources, and clocks of a frame.
+
+    Those before the first output, to the last one, left once the last input came, and until the last output pixel begins.
+    """
 
     members: tuple[int, ...]
     needs: Floats
     before: Floats
     until: Floats
     left: Floats
+    begins: Floats
 
     def beside(self, other: LayerOptions) -> LayerOptions:
         """With the engines of another behind them."""
         return LayerOptions(self.members, np.vstack([self.needs, other.needs]),
                        *(np.append(a, b) for a, b in ((self.before, other.before), (self.until, other.until),
-                                                      (self.left, other.left))))
+                                                      (self.left, other.left), (self.begins, other.begins))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +96,21 @@ def reach_of(raster: Raster) -> Reach:
 
 
 def clocks_of(reach: Reach, table: FoldTable | None, padded: bool = False) -> Floats:
-    """Of engines, row by row: clocks before the first output, until the last one, and left once the last beat of the input came.
+    """Of engines, row by row: clocks before the first output, until the last one, left after the last input, to its last pixel's begin.
 
     Without folds it is one engine that takes a pixel per clock.
     """
     raster, one = reach.raster, np.ones(1, dtype=np.int64)
     words, clocks = (one, one) if table is None else (table.words, table.clocks)
     ends = clocks - 1 if table is None else np.where(table.writes_words, table.slices, clocks) - 1
-    until = (raster.outputs - 1) * clocks + (raster.last - raster.outputs + 1) * words + clocks - 1
+    begins = (raster.outputs - 1) * clocks + (raster.last - raster.outputs + 1) * words
+    until = begins + clocks - 1
     taken = reach.early * clocks + (raster.beats - 1 - reach.early) * words
     if table is not None:
         last = ((table.blocks - 1) * table.passes + 1) * table.slices - 1 if reach.stays else words - 1
         taken = taken + np.where(table.reads_words, last, 0)
     left = np.zeros(len(words)) if reach.trailing or padded else np.maximum(0, until - taken)
-    return np.column_stack([raster.first * words + ends, until, left]).astype(np.float64)
+    return np.column_stack([raster.first * words + ends, until, left, begins]).astype(np.float64)
 
 
 class FrameBounds:
@@ -166,7 +174,7 @@ class FrameBounds:
         left = np.maximum(0, until - (raster.beats - 1) * clocks - slices + 1)
         table = firb_table((first, middle, last), folds, block.join is not None, self.device.model)
         rows = resource_columns(table.resources, self.device.model, self.names)
-        found = np.column_stack([(raster.first + 1) * clocks - 1, until, left]).astype(np.float64)
+        found = np.column_stack([(raster.first + 1) * clocks - 1, until, left, raster.last * clocks]).astype(np.float64)
         self.priced[alike] = self.able(members, rows, found)
         return self.priced[alike]
 
@@ -201,25 +209,28 @@ class FrameBounds:
         if not total or any(not any(i in item.members and len(item.needs) for item in items) for i in range(cut)):
             return inf if cut else 0.0
         each = np.zeros((cut + (blocks is not None), total))
-        table, before, until, left = np.zeros((total, len(self.names))), *(np.zeros(total) for _ in range(3))
+        table, before, until, left, begins = np.zeros((total, len(self.names))), *(np.zeros(total) for _ in range(4))
         place = np.full(total, -1)
         order = {node: k for k, node in enumerate(path)}
         for item, at in zip(items, starts, strict=False):
             here = slice(int(at), int(at) + len(item.needs))
             each[list(item.members), here] = 1.0
             table[here], before[here], until[here], left[here] = item.needs, item.before, item.until, item.left
+            begins[here] = item.begins
             place[here] = min((order[m] for m in item.members if m in order), default=-1)
         extra = np.zeros(total)
         if blocks is not None:
             here = slice(int(starts[len(items)]), total)
             each[cut, here], table[here], extra[here], place[here] = 1.0, blocks[0], blocks[2], len(path)
-        rows, consts = self._frames(path, place, (before, until, left), extra)
+        rows, phases = self._frames(path, place, (before, until, left, begins), extra)
+        consts = np.full(len(rows), float(FIFO_LATENCY_CYCLES) if path else 0.0)
+        parts = np.eye(1 + max(phases))[phases]
         if blocks is not None:
             alone = np.zeros(total)
             alone[here] = blocks[1]
-            rows, consts = [*rows, alone], [*consts, 0.0]
+            rows, consts, parts = [*rows, alone], np.append(consts, 0.0), np.vstack([parts, np.ones(parts.shape[1])])
         groups = tuple(slice(int(a), int(b)) for a, b in pairwise(starts))
-        programme = Programme(groups, each, shares_of(table, self.budget).T, np.array(rows) / most, np.array(consts) / most)
+        programme = Programme(groups, each, shares_of(table, self.budget).T, np.array(rows) / most, consts / most, parts)
         known = [self.taken[item.members] + group.start for item, group in zip(items, groups, strict=False)
                  if item.members in self.taken]
         value, taken = solved(programme, np.concatenate([*known, np.zeros(0, dtype=np.int64)]),
@@ -228,24 +239,35 @@ class FrameBounds:
             self.taken[item.members] = taken[(taken >= group.start) & (taken < group.stop)] - group.start
         return value * most * (1 - WHOLE_ERROR)
 
-    def _frames(self, path: Sequence[int], place: Floats, clocks: tuple[Floats, Floats, Floats],
-                extra: Floats) -> tuple[list[Floats], list[float]]:
-        """Clocks of a frame by the slowest layer it passes: a row for every layer of the path that no trailing pixels follow."""
-        before, until, left = clocks
-        rows, consts = list[Floats](), list[float]()
-        for j in range(len(path) - 1, -1, -1):
-            on = (place >= 0) & (place < len(path))
-            own = before * (on & (place < j)) + until * (place == j) + left * (on & (place > j))
-            rows.append(own + extra)
-            consts.append(float(FIFO_LATENCY_CYCLES))
-            if reach_of(raster_of(self.graph, self.graph.nodes[path[j]])).trailing:
-                break
-        return rows or [extra], consts or [0.0]
+    def _frames(self, path: Sequence[int], place: Floats, clocks: tuple[Floats, Floats, Floats, Floats],
+                extra: Floats) -> tuple[list[Floats], list[int]]:
+        """Clocks of each phase by the slowest layer it has, with the phase: rows for layers that no trailing pixels follow."""
+        before, until, left, begins = clocks
+        rows, phases = list[Floats](), list[int]()
+        ends = [k + 1 for k, i in enumerate(path[:-1]) if self._sums_up(i)]
+        for phase, (start, stop) in enumerate(pairwise([0, *ends, len(path)])):
+            on = (place >= start) & (place < stop)
+            for j in range(stop - 1, start - 1, -1):
+                own = before * (on & (place < j))
+                if stop == len(path):
+                    own = own + until * (place == j) + left * (on & (place > j)) + extra
+                else:
+                    own = own + (before if j == stop - 1 else begins) * (place == j)
+                rows.append(own)
+                phases.append(phase)
+                if reach_of(raster_of(self.graph, self.graph.nodes[path[j]])).trailing:
+                    break
+        return rows or [extra], phases or [0]
+
+    def _sums_up(self, index: int) -> bool:
+        """Whether a layer's output is one pixel, which it cannot begin to leave before all of its input came."""
+        node = self.graph.nodes[index]
+        return bool(node.op.layer or node.op.averages) and prod(stream_shape(self.graph, node.output)[1:]) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """Least z, for x >= 0 that take one option of every row of `one_each`, shares x <= 1 and frames x + constants <= z."""
+    """Least sum of z, for x >= 0 that take one option of every row of `one_each`, shares x <= 1, frames x + constants <= parts z."""
 
     groups: tuple[slice, ...]
     """Options, of which at most one is taken."""
@@ -253,27 +275,29 @@ class Programme:
     shares: Floats
     frames: Floats
     constants: Floats
+    parts: Floats
+    """Of every row of `frames`, the phases that it speaks of."""
 
 
 def solved(programme: Programme, taken: Ints, enough: Callable[[float], bool]) -> tuple[float, Ints]:
-    """A lower bound that is the least z unless `enough` was satisfied with less, and the options that matter for it.
+    """A lower bound that is the least sum of z unless `enough` was satisfied with less, and the options that matter for it.
 
     `taken` are options to begin with.
     """
     best, everything = 0.0, np.vstack([programme.shares, programme.frames])
     limits = np.concatenate([np.ones(len(programme.shares)), -programme.constants])
     beyond = np.concatenate([-np.ones(len(programme.shares)), np.zeros(len(programme.frames))])
-    under = np.concatenate([np.zeros(len(programme.shares)), -np.ones(len(programme.frames))])
+    under = np.vstack([np.zeros((len(programme.shares), programme.parts.shape[1])), -programme.parts])
     taken = np.unique(np.concatenate([taken, _first(programme)]))
     for _ in range(MOST_ROUNDS):
-        answer = linprog(np.concatenate([np.zeros(len(taken)), [OVERFULL, 1.0]]),
+        answer = linprog(np.concatenate([np.zeros(len(taken)), [OVERFULL], np.ones(under.shape[1])]),
                          np.column_stack([everything[:, taken], beyond, under]), limits,
-                         csr_array(np.hstack([programme.one_each[:, taken], np.zeros((len(programme.one_each), 2))])),
+                         csr_array(np.pad(programme.one_each[:, taken], ((0, 0), (0, 1 + under.shape[1])))),
                          np.ones(len(programme.one_each)), (0, None))  # type: ignore[call-overload]  # no sparse matrix
         if answer.x is None:
             return best, taken
         prices, each = np.minimum(0.0, answer.ineqlin.marginals), np.asarray(answer.eqlin.marginals)
-        prices = prices / max(1.0, float(prices @ under), float(prices @ beyond) / OVERFULL)  # what z and excess cost at the most
+        prices = prices / max(1.0, float((prices @ under).max()), float(prices @ beyond) / OVERFULL)  # what z and excess cost at the most
         reduced = -(prices @ everything) - each @ programme.one_each
         lower = sum(min(0.0, float(reduced[g].min(initial=0.0))) for g in programme.groups)
         best = max(best, float(prices @ limits + each.sum() + lower))
@@ -282,7 +306,7 @@ def solved(programme: Programme, taken: Ints, enough: Callable[[float], bool]) -
         if enough(best) or best >= answer.fun * (1 - PROGRAM_ERROR) or not len(more):
             break
         taken = np.concatenate([taken, more])
-    return best, taken[answer.x[:len(taken)] > 0] if len(answer.x) == len(taken) + 2 else taken
+    return best, taken[answer.x[:len(taken)] > 0] if len(answer.x) == len(taken) + 1 + under.shape[1] else taken
 
 
 def _least(reduced: Floats, group: slice) -> Ints:
