@@ -14,7 +14,8 @@ from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.partition.solve import plan
 from dovetail.planning import Options, decide
 from dovetail.platform.load import load_platform
-from dovetail.terminal import verdict
+from dovetail.report.collect import plan_fields
+from dovetail.report.verdict import verdict
 from tests.strategies import Net
 
 
@@ -36,8 +37,9 @@ def test_limits_that_only_other_cuts_meet_are_met() -> None:
     assert plan_to_json(off)["candidate_bound"] == pytest.approx(on.lower_bound, rel=1e-9)
     assert on.bound_covers == CANDIDATES
     assert plan_to_json(off)["bound_covers"].startswith(f"{CANDIDATES}; cuts of this plan lie between them")
-    assert f"proven optimal over all candidate cuts, then {100 * off.beyond:.2f} % better by cuts between them (" in verdict(off)
-    assert "proven optimal" in verdict(on)
+    every = "proven optimal over all whole placements and candidate cuts"
+    assert f"{every}, then {100 * off.beyond:.2f} % better by cuts between them; limited by " in verdict(plan_fields(off))
+    assert f"{every}; limited by " in verdict(plan_fields(on))
     assert off.latency_s < on.latency_s * 0.99
     limit = (on.latency_s + off.latency_s) / 2
     with pytest.raises(InfeasibleError) as refused:
@@ -48,6 +50,7 @@ def test_limits_that_only_other_cuts_meet_are_met() -> None:
     thrifty, _, _ = decide(graph, board, Options(goal=Goal.ENERGY, max_latency_s=limit))
     assert thrifty.latency_s <= limit
     assert thrifty.objective == thrifty.energy_j
+    assert thrifty.intervals["objective"] == thrifty.intervals["energy_j"]
     assert thrifty.status is Status.FEASIBLE
     assert thrifty.lower_bound == pytest.approx(plan(graph, board, replace(PROOF, goal=Goal.ENERGY)).lower_bound)
     assert thrifty.pinned == 0

@@ -96,7 +96,7 @@ def _between(graph: Graph, platform: Platform, options: Options, assignment: Ass
         plain = replace(options, thrift=0.0, explained=False)
         unlimited = replace(plain, max_latency_s=None, max_energy_j=None, max_interval_s=None)
         bound = solve(graph, platform, unlimited, assignment).lower_bound
-        kept = solve(graph, platform, plain, found.assignment)
+        kept = solve(graph, platform, replace(plain, explained=True, rivals=False), found.assignment)
         return replace(kept, nodes=found.nodes, pinned=len(assignment or {}), lower_bound=min(bound, kept.objective),
                        status=Status.FEASIBLE, notes=(*found.notes, note),
                        baselines={name: v if name in set(Kind) else None for name, v in kept.baselines.items()})

@@ -14,8 +14,10 @@ from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
+from dovetail.report.collect import plan_fields
 from dovetail.report.fronts import shown_kinds
-from dovetail.report.units import hertz, joules, objective, percent, proof, rate, seconds
+from dovetail.report.units import hertz, joules, objective, percent, rate, seconds
+from dovetail.report.verdict import ERRORS, verdict
 from dovetail.runtime.build import Build
 from dovetail.runtime.verification import clocks_sentence
 from dovetail.words import counted, plural, shortened
@@ -92,14 +94,17 @@ def _area(cost: NodeCost) -> str:
 
 
 def plan_table(plan: Plan) -> str:
-    """Per layer: devices, share, time, energy, area and why; then the verdict."""
+    """The verdict; per layer devices, share, time, energy, area and why; then what it rests on."""
     rows = []
     for cost in plan.nodes:
         flag = "*" if cost.extrapolated else ""
         rows.append([cost.node, shares(plan.assignment[cost.node]), seconds(cost.latency_s) + flag, joules(cost.energy_j),
                      _area(cost), cost.why])
-    lines = [table(["layer", "device", "time", "energy", "area", "why"], rows, right=(2, 3)), ""]
-    lines.append(verdict(plan))
+    lines = [f"{plan.model} on {plan.platform}: {verdict(plan_fields(plan))}", "",
+             table(["layer", "device", "time", "energy", "area", "why"], rows, right=(2, 3)), ""]
+    lines += [f"  one step up: {plan.limited_by.one_step_up}"] if plan.limited_by is not None else []
+    lines += [f"  intervals: {ERRORS}"] if plan.intervals else []
+    lines += [] if plan.makespan_s is None else [f"  schedule: {seconds(plan.makespan_s)} where nodes wait for data alone"]
     lines += [f"  {device} {name}: {used:,.0f} of {limit:,.0f} ({percent(used / limit)})"
               for device, found in plan.resources.items() for name, (used, limit) in found.items() if used > 0]
     busy = ", ".join(f"{name} {seconds(spent)}" for name, spent in list(plan.busy_s.items())[:BUSIEST])
@@ -150,20 +155,11 @@ def bits_table(document: Mapping[str, Any]) -> str:
     return "\n".join([head, "", table(names, rows, right=range(1, 6))])
 
 
-def verdict(plan: Plan) -> str:
-    makespan = "" if plan.makespan_s is None else f", schedule {seconds(plan.makespan_s)}"
-    name = "interval" if plan.goal == "throughput" else plan.goal
-    within = f"within {percent(plan.gap)} of the bound"
-    proven = proof(plan.proven, within, plan.given_up, plan.pinned, len(plan.nodes), plan.beyond)
-    return (f"{plan.model} on {plan.platform}: {seconds(plan.latency_s)}, {joules(plan.energy_j)} per frame{makespan}; "
-            f"pipelined {rate(plan.interval_s)}; {name} {objective(plan.objective, plan.goal)}, "
-            f"{proven} ({plan.solver})")
-
-
 def infeasible_plan(goal: str, solver: str, reason: str) -> dict[str, Any]:
     """The plan contract for a question without an answer."""
-    return {"schema": 1, "objective": None, "best_objective": None, "goal": goal, "lower_bound": None, "gap": None,
-            "status": "infeasible", "solver": solver, "makespan_s": None, "interval_s": None,
+    return {"schema": 1, "objective": None, "objective_low": None, "objective_high": None, "best_objective": None, "goal": goal,
+            "lower_bound": None, "gap": None,
+            "status": "infeasible", "solver": solver, "makespan_s": None, "interval_s": None, "limited_by": None,
             "baselines": dict.fromkeys(BASELINES), "pinned": 0, "assignment": {}, "resources": {}, "reason": reason}
 
 

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.quick
 
 KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "best_objective", "lower_bound", "gap",
         "beyond", "candidate_bound", "bound_covers", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "baselines",
-        "clocks", "pinned", "assignment", "resources", "nodes", "notes"}
+        "clocks", "objective_low", "objective_high", "confidence", "intervals", "limited_by",
+        "pinned", "assignment", "resources", "nodes", "notes"}
 
 
 @pytest.mark.parametrize("goal", Goal)
@@ -43,9 +44,22 @@ def test_the_contract_of_scripts_is_kept() -> None:
         assert set(entry) == {"axis", "shares", "reducer"}
         assert all(set(s) == {"device", "start", "stop"} for s in entry["shares"])
     assert set(made["resources"]["fpga"]["alm"]) == {"used", "limit"}
+    assert made["objective_low"] < made["objective"] < made["objective_high"]
+    assert made["confidence"] == 0.9
+    assert set(made["intervals"]) == {"latency_s", "energy_j", "interval_s"}
+    assert set(made["limited_by"]) == {"kind", "name", "share", "objective_then", "one_step_up"}
     assert made["gap"] <= 1e-9
     assert made["candidate_bound"] == made["lower_bound"]
     assert made["bound_covers"] == CANDIDATES
+
+
+def test_a_plan_of_an_older_version_is_read_without_intervals() -> None:
+    made = plan_to_json(plan(residual(5), platform(5), costs=Synthetic(5)))
+    new = ("objective_low", "objective_high", "confidence", "intervals", "limited_by")
+    back = plan_from_json({key: value for key, value in made.items() if key not in new})
+    assert (back.intervals, back.limited_by) == ({}, None)
+    with pytest.raises(BuildError, match=r"plan: field limited_by\.share is 'much'; a number is needed"):
+        plan_from_json({**made, "limited_by": {**made["limited_by"], "share": "much"}})
 
 
 def test_planning_twice_gives_the_same_text() -> None:

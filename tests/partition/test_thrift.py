@@ -11,7 +11,7 @@ from dovetail.errors import UsageError
 from dovetail.ir import Graph
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate, reevaluate
-from dovetail.partition.options import PROOF
+from dovetail.partition.options import PROOF, Options
 from dovetail.partition.plan import Goal, Plan, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import plan
@@ -43,8 +43,19 @@ def test_area_is_saved_within_the_fraction_allowed(graph: Graph, board: Platform
     assert best.objective < thrifty.objective <= best.objective * 1.05
     assert thrifty.lower_bound <= best.objective
     assert used(thrifty) < 0.2 * used(best)
-    assert any(note.startswith("thrift: ") and "--thrift 0 keeps it" in note for note in thrifty.notes)
+    (note,) = [note for note in thrifty.notes if note.startswith("thrift: ")]
+    for name, change in (("latency", thrifty.latency_s / best.latency_s), ("energy", thrifty.energy_j / best.energy_j),
+                         ("frames/s", best.interval_s / thrifty.interval_s)):
+        assert f"{name} {100 * change - 100:+.2f} %" in note
+    assert "--thrift 0 keeps it" in note
     assert thrifty.status is Status.FEASIBLE
+
+
+def test_nothing_is_given_up_unless_asked(graph: Graph, board: Platform) -> None:
+    assert Options().thrift == 0.0
+    found = plan(graph, board, Options(rivals=False))
+    assert found.best_objective is None
+    assert not any("thrift" in note for note in found.notes)
 
 
 def test_the_trunk_stays_on_the_fpga_and_the_classifier_leaves_it(graph: Graph, board: Platform) -> None:

@@ -15,8 +15,6 @@ from dovetail.platform.device import ModelSet
 from dovetail.platform.topology import CHOICES
 
 BOARD = "tx2-c10gx"
-THRIFT = 0.05
-"""As `planning.Options` has it."""
 MOST = 1e30
 """Of a limit, and its inverse the least."""
 
@@ -81,7 +79,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
     sub.add_argument("--min-fps", type=float, help="refuse plans that cannot take so many pipelined frames per second")
     sub.add_argument("--thrift", type=float, metavar="F",
-                     help=f"give up at most this fraction of the objective to save FPGA area (default: {THRIFT})")
+                     help="give up at most this fraction of the objective, such as 0.05, to save FPGA area (default: 0)")
     sub.add_argument("--fold", metavar="CLOCKS", help="weigh only layers that share multipliers, each taking up to so many "
                      "clocks per frame; 'auto' tries several, 'none' maps every layer directly (default: all that FPGAs can be)")
     sub.add_argument("--architecture", choices=[a.value for a in Architecture],

@@ -36,8 +36,8 @@ class Options:
     max_energy_j: float | None = None
     time_limit_s: float = 4.0
     """Work of the search, in seconds that it takes on one machine (see `effort`)."""
-    thrift: float = 0.05
-    """Fraction of the objective that may be given up to save FPGA area; see partition/explain/thrift.py."""
+    thrift: float = 0.0
+    """Fraction of the objective that may be given up to save FPGA area, none unless asked; see partition/explain/thrift.py."""
     fold: int | str | None = None
     """What narrows a plan's space: clocks per frame that an FPGA layer with shared multipliers may take, `auto` for several of
     them, `none` for layers mapped directly; None where all that FPGAs can become is weighed (see `space`)."""
@@ -90,5 +90,5 @@ class Options:
         return found
 
 
-PROOF = Options(thrift=0.0, off_grid=False, rivals=False)
+PROOF = Options(off_grid=False, rivals=False)
 """The plan and its proof over the candidates, with nothing given up or added."""

@@ -15,6 +15,8 @@ from dovetail.partition.tolerances import TOLERANCE
 
 CANDIDATES = "whole placements and candidate cuts (see notes)"
 """Over which plans every bound holds."""
+CONFIDENCE = 0.9
+"""Of the intervals of a plan's figures, as of those of the cost models that they come from."""
 FEWER = "holds over fewer candidates:"
 """What notes say of a bound that covers not all of them."""
 SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "gp", "gp-paper", "gp-paper-one-by-one",
@@ -111,6 +113,22 @@ class NodeCost:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitedBy:
+    """What limits a plan most, and what one step up of it would buy; see partition/explain/sensitivity.py.
+
+    `kind` is `layer`, `device`, `link` or `resource`. `share` is its part of the latency (of the energy, of the interval between
+    frames, as the goal has it), or how much of a resource is used. `objective_then` is the objective after one step up, this plan
+    kept; of a resource that of the best plan in which one node moves.
+    """
+
+    kind: str
+    name: str
+    share: float
+    objective_then: float
+    one_step_up: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A judged assignment. `objective` and `lower_bound` are in SI units of the goal (s, J or J*s).
 
@@ -151,6 +169,9 @@ class Plan:
     """Of every segment on an FPGA, by its name: clocks of one frame and between frames, with their stated error."""
     space: tuple[str, ...] = ()
     """What FPGAs might have become, in words; the bound holds over all of it (see `space`). Empty where that was given."""
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Intervals of `objective`, `latency_s`, `energy_j` and `interval_s` at `CONFIDENCE`; none of plans without explanations."""
+    limited_by: LimitedBy | None = None
 
     @property
     def gap(self) -> float:

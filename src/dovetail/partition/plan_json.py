@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from dovetail.cost import clocks
-from dovetail.document import NATURAL, Anything, Each, Maybe, OneOf, Place, check
+from dovetail.document import NATURAL, Anything, Each, Maybe, OneOf, Place, check, picked
 from dovetail.errors import BuildError
 from dovetail.ir import Axis
 from dovetail.partition.pareto import Front
-from dovetail.partition.plan import Goal, Mode, NodeCost, Piece, Plan, Split, Status
+from dovetail.partition.plan import CONFIDENCE, Goal, LimitedBy, Mode, NodeCost, Piece, Plan, Split, Status
 from dovetail.platform.device import Platform
 from dovetail.platform.load import platform_to_dict
 
@@ -25,12 +25,15 @@ SPLIT = {"axis": Maybe(OneOf(tuple(map(str, Axis)))), "shares": [PIECE], "reduce
 NODE = {"node": str, "latency_s": float, "compute_s": float, "transfer_s": float, "energy_j": float, "transfer_bytes": int,
         "resources": Each(Each(float)), "interval_s": (float, float), "extrapolated": bool, "source": str,
         "busy_s?": Each(float), "why": str, "hidden_s?": float, "beside?": [str]}
+LIMIT = {"kind": str, "name": str, "share": float, "objective_then": float, "one_step_up": str}
 PLAN = {"model": str, "platform": Anything(), "goal": OneOf(tuple(map(str, Goal))), "mode": OneOf(tuple(map(str, Mode))),
         "solver": str, "status": OneOf(tuple(map(str, Status))), "objective": float, "best_objective?": Maybe(float),
         "lower_bound": float, "beyond?": float, "latency_s": float, "energy_j": float, "interval_s?": float,
         "makespan_s": Maybe(float), "busy_s?": Each(float), "baselines": Each(Maybe(float)), "pinned?": NATURAL,
         "assignment": Each(SPLIT), "resources": Each(Each({"used": float, "limit": float})), "nodes": [NODE], "notes": [str],
         "space?": [str],
+        "intervals?": Each((float, float)), "objective_low?": Maybe(float), "objective_high?": Maybe(float),
+        "limited_by?": Maybe(LIMIT),
         "clocks?": Each({"one_frame": float, "interval": float, "error": float, "source": str})}
 """What a plan holds that is read again."""
 AGAIN = "the file is incomplete or edited, make the plan again"
@@ -49,13 +52,16 @@ def _split(entry: Mapping[str, Any]) -> Split:
 
 def plan_to_json(plan: Plan, platform: Platform | None = None) -> dict[str, Any]:
     """A plan as JSON values. With a platform its full description is stored in place of its name."""
+    low, high = plan.intervals.get("objective", (None, None))
     return {
         "schema": SCHEMA, "model": plan.model, "platform": plan.platform if platform is None else platform_to_dict(platform),
         "goal": str(plan.goal), "mode": str(plan.mode), "solver": plan.solver, "status": str(plan.status),
-        "objective": plan.objective, "best_objective": plan.best_objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
+        "objective": plan.objective, "objective_low": low, "objective_high": high, "confidence": CONFIDENCE,
+        "best_objective": plan.best_objective, "lower_bound": plan.lower_bound, "gap": plan.gap,
         "beyond": plan.beyond, "candidate_bound": plan.candidate_bound, "bound_covers": plan.bound_covers,
         "latency_s": plan.latency_s, "energy_j": plan.energy_j, "interval_s": plan.interval_s, "makespan_s": plan.makespan_s,
-        "busy_s": dict(plan.busy_s),
+        "intervals": {name: list(ends) for name, ends in plan.intervals.items() if name != "objective"},
+        "busy_s": dict(plan.busy_s), "limited_by": None if plan.limited_by is None else asdict(plan.limited_by),
         "baselines": dict(plan.baselines), "pinned": plan.pinned,
         "assignment": {name: split_to_json(split) for name, split in plan.assignment.items()},
         "resources": {d: {r: {"used": used, "limit": limit} for r, (used, limit) in held.items()}
@@ -113,7 +119,15 @@ def _plan(entries: Mapping[str, Any]) -> Plan:
         best_objective=None if entries.get("best_objective") is None else float(entries["best_objective"]),
         makespan_s=None if entries["makespan_s"] is None else float(entries["makespan_s"]), notes=tuple(entries["notes"]),
         space=tuple(entries.get("space", ())),
+        intervals=_intervals(entries),
+        limited_by=LimitedBy(**picked(limit, LIMIT)) if (limit := entries.get("limited_by")) is not None else None,
         clocks={str(segment): clocks.from_entries(e) for segment, e in entries.get("clocks", {}).items()})
+
+
+def _intervals(entries: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    low, high = entries.get("objective_low"), entries.get("objective_high")
+    whole = {} if low is None or high is None else {"objective": (float(low), float(high))}
+    return whole | {name: (float(a), float(b)) for name, (a, b) in entries.get("intervals", {}).items()}
 
 
 def _node_from_json(entry: Mapping[str, Any]) -> NodeCost:

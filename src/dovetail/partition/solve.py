@@ -26,6 +26,7 @@ from dovetail.partition.explain.bound_notes import ONE_INPUT, many_ways_note
 from dovetail.partition.explain.infeasibility import INTERVAL, missed
 from dovetail.partition.explain.reasons_per_node import at_once_note, explain, kernels_note
 from dovetail.partition.explain.runners_up import RunnerUp, rivals_of, runners_up
+from dovetail.partition.explain.sensitivity import intervals, limited_by
 from dovetail.partition.explain.thrift import spare
 from dovetail.partition.interval.busy import busiest
 from dovetail.partition.interval.weights import rank_interval
@@ -201,6 +202,9 @@ def _planned(problem: Problem, graph: Graph, asked: Options) -> Plan:
         sentences = explain(problem, assignment, best, left_out, elsewhere)
     notes = (*notes, *at_once_note(problem, assignment, best), *kernels_note(problem, assignment))
     found_plan = _finished(problem, graph, solver, assignment, best, answer.lower_bound, values, notes, sentences)
+    if explained:
+        found_plan = replace(found_plan, intervals=intervals(problem, assignment, best),
+                             limited_by=limited_by(problem, assignment, best))
     beyond = max(0.0, answer.lower_bound / before - 1) if problem.off_grid and before > 0 else 0.0
     found_plan = replace(found_plan, beyond=beyond if beyond >= SHOWN else 0.0)
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)

@@ -37,7 +37,8 @@ EXTRAS: Mapping[str, str] = {
 }
 """What `extras` holds; synthesis, power and verification are None as long as they were not run, and the report says so."""
 PLAN_FIELDS = ("goal", "mode", "solver", "status", "objective", "lower_bound", "gap", "proven", "given_up", "beyond", "latency_s",
-               "energy_j", "interval_s", "busy_s", "makespan_s", "resources", "baselines", "pinned", "notes")
+               "energy_j", "interval_s", "intervals", "busy_s", "limited_by", "makespan_s", "resources", "baselines", "pinned",
+               "notes", "bound_covers")
 """What the report holds of a plan beside its nodes."""
 COST_FIELDS = tuple(f.name for f in dataclasses.fields(NodeCost) if f.name != "node")
 
@@ -56,13 +57,19 @@ def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, ex
             "devices": [_device(d) for d in platform.devices],
             "links": [_link(link) for link in platform.links],
         },
-        "plan": _fields(plan, PLAN_FIELDS),
+        "plan": plan_fields(plan),
         "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name)) for node in graph.nodes],
         "timeline": {"makespan_s": timeline.makespan_s, "tasks": timeline.tasks, "buffers": timeline.buffers},
         **{key: extras[key] for key in EXTRAS},
     }
     result: dict[str, Any] = plain(report, "report")
     return result
+
+
+def plan_fields(plan: Plan) -> dict[str, Any]:
+    """What the report holds of a plan beside its nodes, as JSON can hold it."""
+    found: dict[str, Any] = plain({**_fields(plan, PLAN_FIELDS), "layers": len(plan.nodes)}, "plan")
+    return found
 
 
 def describe_design(

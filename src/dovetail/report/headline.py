@@ -9,11 +9,9 @@ from typing import Any
 from dovetail.report import units
 from dovetail.report.markup import Markup, element, join
 from dovetail.report.palette import Report
+from dovetail.report.verdict import ERRORS, best_single, compared, error, figures, frames, limited, limited_share, proof
 from dovetail.words import counted, plural
 
-BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energy"), "edp": ("better", "worse"),
-          "throughput": ("more frames", "fewer frames")}
-"""How a ratio of objectives reads for each goal."""
 LEAST_GAP = 1e-6
 """A gap below is the solver's arithmetic, and none."""
 RUNS_IN = {"onnxruntime": "ONNX Runtime", "verilator": "Verilator (cycle-accurate RTL)", "emulated": "bit-exact emulation"}
@@ -33,7 +31,7 @@ def headline(report: Report) -> Markup:
         element(
             "h1", element("span", report["model"]["name"], class_="model"), " on ", element("span", report["platform"]["name"])
         ),
-        element("p", verdict(report), class_=f"verdict {tone}", id="verdict"),
+        element("p", sentence(report), class_=f"verdict {tone}", id="verdict"),
         _executed(report),
         element("dl", cards(report), class_="cards"),
         id="headline",
@@ -46,43 +44,17 @@ def used_devices(report: Report) -> list[str]:
     return [d["name"] for d in report["platform"]["devices"] if d["name"] in used]
 
 
-def best_single(report: Report) -> tuple[str, float] | None:
-    """The best plan that uses one kind of device only, among the baselines."""
-    alone = [(k, v) for k, v in report["plan"]["baselines"].items() if k in ("cpu", "gpu", "fpga") and v is not None]
-    return min(alone, key=lambda kv: kv[1], default=None)
-
-
-def verdict(report: Report) -> str:
-    """One sentence: cost per frame, against the best single device, how far from optimal, whether bit-exact."""
+def sentence(report: Report) -> str:
+    """The verdict on the plan, on which devices, and whether it is bit-exact."""
     plan, checked = report["plan"], report["verification"]
-    goal, devices = plan["goal"], used_devices(report)
-    every = "a frame every " if goal == "throughput" else ""
-    per = "" if goal == "throughput" else " per frame"
-    parts = [f"Predicted {every}{units.objective(plan['objective'], goal)}{per} on {' + '.join(devices)}{_compared(report)}"]
-    parts.append(units.proof(plan["proven"], f"proven within {units.percent(plan['gap'])} of optimal", plan["given_up"],
-                             plan["pinned"], len(report["nodes"]), plan["beyond"]))
+    parts = [f"Predicted on {' + '.join(used_devices(report))}: {figures(plan)}", compared(plan), proof(plan), limited(plan)]
     if checked is None:
         parts.append("not yet verified")
     elif checked["equal"]:
         parts.append(f"bit-exact over {counted(checked['frames'], 'frame')}")
     else:
         parts.append(f"NOT bit-exact: {checked['first_mismatch']}")
-    return "; ".join(parts) + "."
-
-
-def _compared(report: Report) -> str:
-    plan, single = report["plan"], best_single(report)
-    if single is None or not plan["objective"] or not single[1]:
-        return ""
-    name, value = single
-    ratio = value / plan["objective"]
-    better, worse = BETTER[plan["goal"]]
-    shown = units.objective(value, plan["goal"])
-    name += " without pins" if plan["pinned"] else ""
-    if abs(ratio - 1) < 0.005:
-        return f", as good as the best single device ({name}, {shown})"
-    words = f"{units.significant(ratio)}× {better}" if ratio > 1 else f"{units.significant(1 / ratio)}× {worse}"
-    return f", {words} than the best single device ({name}, {shown})"
+    return "; ".join(filter(None, parts)) + "."
 
 
 def _executed(report: Report) -> Markup:
@@ -93,7 +65,7 @@ def _executed(report: Report) -> Markup:
         "p",
         said,
         "; ".join(f"{device} in {backend}" for device, backend in ran),
-        ". Times and energies are model estimates for the board.",
+        f". Times and energies are model estimates for the board; {ERRORS}.",
         class_="muted",
     )
 
@@ -111,10 +83,10 @@ def cards(report: Report) -> Markup:
     """The key numbers."""
     plan, model = report["plan"], report["model"]
     speed = units.significant(1 / plan["latency_s"]) if plan["latency_s"] else ""
-    frames = f"{speed} {plural(1 if speed == '1' else 2, 'frame')} per second, one at a time" if speed else ""
+    alone = f"{speed} {plural(1 if speed == '1' else 2, 'frame')} per second, one at a time" if speed else ""
     if plan["latency_s"] and plan["makespan_s"] and abs(plan["makespan_s"] / plan["latency_s"] - 1) > 0.005:
-        frames += f"; scheduled in {units.seconds(plan['makespan_s'])}"
-    single = best_single(report)
+        alone += f"; scheduled in {units.seconds(plan['makespan_s'])}"
+    single, known = best_single(plan), plan["intervals"]
     best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}",
                  f"{single[0]} alone{', without pins' if plan['pinned'] else ''}") if single else None
     gap = _card(
@@ -125,9 +97,11 @@ def cards(report: Report) -> Markup:
     )
     return join(
         [
-            _card("Latency", units.seconds(plan["latency_s"]), frames),
+            _card("Latency", units.seconds(plan["latency_s"]) + error(plan["latency_s"], known.get("latency_s")), alone),
             _pipelined(plan),
-            _card("Energy per frame", units.joules(plan["energy_j"]), "idle power of all devices included"),
+            _card("Energy per frame", units.joules(plan["energy_j"]) + error(plan["energy_j"], known.get("energy_j")),
+                  "idle power of all devices included"),
+            _limit(plan),
             best,
             gap,
             _bits(report),
@@ -148,7 +122,13 @@ def _pipelined(plan: Mapping[str, Any]) -> Markup | None:
     if not plan["interval_s"] or not busy:
         return None
     note = "; ".join(f"{name} busy {units.seconds(seconds)} per frame" for name, seconds in busy)
-    return _card("Pipelined", f"{units.rate(plan['interval_s'])}", f"{note}; frames overlap, buffered between devices")
+    return _card("Pipelined", frames(plan), f"{note}; frames overlap, buffered between devices")
+
+
+def _limit(plan: Mapping[str, Any]) -> Markup | None:
+    """What limits the plan, and what one step up would buy."""
+    found = plan["limited_by"]
+    return _card("Limited by", found["name"], f"{limited_share(plan)}; {found['one_step_up']}") if found else None
 
 
 def _card(name: str, value: str, note: str, tone: str | None = None) -> Markup:

@@ -17,7 +17,7 @@ from dovetail.report.charts import baselines
 from dovetail.report.charts import resources as resource_bars
 from dovetail.report.gantt import task_details, timeline
 from dovetail.report.hardware import hardware
-from dovetail.report.headline import headline, verdict
+from dovetail.report.headline import headline, sentence
 from dovetail.report.markup import Markup, element, embedded_json, join, text
 from dovetail.report.network import network, node_details
 from dovetail.report.palette import Report, definitions
@@ -47,7 +47,7 @@ def render(report: Report) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     slots = {
         "title": text(f"{report['model']['name']} on {report['platform']['name']} · Dovetail"),
-        "description": text(verdict(report)),
+        "description": text(sentence(report)),
         "policy": text(
             f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
             "form-action 'none'"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import floor, isfinite, log10
 
-from dovetail.words import counted
-
 ABSENT = "–"
 """Printed where there is no number."""
 
@@ -76,21 +74,6 @@ def count(value: float | None) -> str:
 
 def percent(fraction: float | None, digits: int = 3) -> str:
     return ABSENT if fraction is None else f"{significant(fraction * 100, digits)} %"
-
-
-def proof(proven: bool, otherwise: str, given_up: float, pinned: int = 0, nodes: int = 0, beyond: float = 0.0) -> str:
-    """How good a plan is: proven optimal, or what else is known, what of that was given up on purpose, and around which pins.
-
-    `beyond` is by how much moving cuts between the positions that the proof is about made it better than all plans with those.
-    """
-    if pinned and pinned == nodes:
-        return "every node where it was pinned"
-    spared = f" before {percent(given_up)} was given up for area" if given_up > 0 else ""
-    around = f" around {counted(pinned, 'pinned node')}" if pinned else ""
-    best = "proven optimal"
-    if beyond > 0:
-        best += f" over all candidate cuts, then {percent(beyond)} better by cuts between them{',' * bool(spared or around)}"
-    return (best if proven else otherwise) + spared + around
 
 
 def accuracy(fraction: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from math import inf
 
-from dovetail.cli.options import BOARD, THRIFT, above_zero
+from dovetail.cli.options import BOARD, above_zero
 from dovetail.cli.output import progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.partition.options import FOLDS
@@ -63,7 +63,7 @@ def planning(options: argparse.Namespace) -> Options:
                    max_latency_s=None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
                    max_energy_j=None if options.max_energy_mj is None else options.max_energy_mj / 1e3,
                    max_interval_s=None if options.min_fps is None else 1 / options.min_fps,
-                   time_limit_s=options.time_limit, gap=options.gap, thrift=THRIFT if options.thrift is None else options.thrift,
+                   time_limit_s=options.time_limit, gap=options.gap, thrift=options.thrift or 0.0,
                    fold=fold, architecture=options.architecture, pins=pins(options))
 
 

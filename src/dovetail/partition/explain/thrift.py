@@ -1,6 +1,6 @@
 """Thrift: give up a sliver of the objective where it buys back much of a device.
 
-The best plan fills an FPGA to the brim for the last few percent, which is less than the device models' own error. Most
+The best plan fills an FPGA for the last few percent, which is less than the device models' own error. Some
 people would rather keep the area, the synthesis time and the simpler plan. The bound stays that of the full problem, so
 what was given up is told apart from the gap.
 """
@@ -101,10 +101,11 @@ def _moves(problem: Problem, chosen: Assignment, judged: Evaluation) -> list[tup
 
 
 def _sentence(problem: Problem, before: Evaluation, after: Evaluation) -> str:
-    lost = (after.objective - before.objective) / before.objective
     saved = [(before.resources[d][r] - after.resources[d][r], r, limit) for d, r, limit in problem.budgets
              if before.resources.get(d, {}).get(r, 0.0) > after.resources.get(d, {}).get(r, 0.0)]
     amount, resource, limit = max(saved, key=lambda s: s[0] / s[2])
-    given = f"{100 * lost:.2f} % of the {problem.goal} given up" if lost > 0 else f"the {problem.goal} kept"
-    return (f"thrift: {given} to save {amount:,.0f} {resource} ({100 * amount / limit:.0f} % of the "
-            "device); --thrift 0 keeps it")
+    changes = ", ".join(f"{name} {100 * (now / then - 1):+.2f} %" for name, then, now in (
+        ("latency", before.latency_s, after.latency_s), ("energy", before.energy_j, after.energy_j),
+        ("frames/s", after.interval_s, before.interval_s)) if then > 0)
+    return (f"thrift: {changes} against the best plan found, to save {amount:,.0f} {resource} ({100 * amount / limit:.0f} % of "
+            "the device); --thrift 0 keeps it")
