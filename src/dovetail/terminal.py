@@ -104,7 +104,7 @@ def plan_table(plan: Plan) -> str:
              table(["layer", "device", "time", "energy", "area", "why"], rows, right=(2, 3)), ""]
     lines += [f"  one step up: {plan.limited_by.one_step_up}"] if plan.limited_by is not None else []
     lines += [f"  intervals: {ERRORS}"] if plan.intervals else []
-    lines += [] if plan.makespan_s is None else [f"  schedule: {seconds(plan.makespan_s)} where nodes wait for data alone"]
+    lines += [] if plan.makespan_s is None else [f"  schedule: {seconds(plan.makespan_s)} if every task waits for its data alone"]
     lines += [f"  {device} {name}: {used:,.0f} of {limit:,.0f} ({percent(used / limit)})"
               for device, found in plan.resources.items() for name, (used, limit) in found.items() if used > 0]
     busy = ", ".join(f"{name} {seconds(spent)}" for name, spent in list(plan.busy_s.items())[:BUSIEST])

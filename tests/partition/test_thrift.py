@@ -46,7 +46,7 @@ def test_area_is_saved_within_the_fraction_allowed(graph: Graph, board: Platform
     (note,) = [note for note in thrifty.notes if note.startswith("thrift: ")]
     for name, change in (("latency", thrifty.latency_s / best.latency_s), ("energy", thrifty.energy_j / best.energy_j),
                          ("frames/s", best.interval_s / thrifty.interval_s)):
-        assert f"{name} {100 * change - 100:+.2f} %" in note
+        assert f"{name} {100 * change - 100:+.2f} %".replace("-", "−") in note
     assert "--thrift 0 keeps it" in note
     assert thrifty.status is Status.FEASIBLE
 

@@ -75,36 +75,28 @@ def _again(problem: Problem, assignment: Assignment, factor: Callable[[str, Piec
 
 def intervals(problem: Problem, assignment: Assignment, judged: Evaluation) -> dict[str, tuple[float, float]]:
     """The 90 % intervals of a plan's `latency_s`, `energy_j`, `interval_s` and `objective`."""
-    used = dict.fromkeys(d for split in assignment.values() for d in (*split.devices, split.reducer) if d is not None)
-    models: dict[object, set[str]] = {}
-    for device in used:
-        models.setdefault(nature(problem.platform.device(device)), set()).add(device)
-    own = _figures(judged)
-    reached = {name: (0.0, 0.0) for name in own}
-    for devices in models.values():
-        low, high = (_figures(_again(problem, assignment, _to_end(devices, end))) for end in ("low_s", "high_s"))
-        reached = {name: (hypot(less, own[name] - low[name]), hypot(more, high[name] - own[name]))
-                   for name, (less, more) in reached.items()}
-    return {name: (max(0.0, own[name] - less), own[name] + more) for name, (less, more) in reached.items()}
+    models = {d.name: nature(d) for d in problem.platform.devices}
+    used = dict.fromkeys(models[d] for split in assignment.values() for d in (*split.devices, split.reducer) if d is not None)
 
+    def at_end(model: object, end: str) -> Evaluation:
+        return _again(problem, assignment, lambda device, found: getattr(found, end) / found.alone_s
+                      if models[device] == model and found.alone_s > 0 else 1.0)
 
-def _figures(judged: Evaluation) -> dict[str, float]:
-    return {name: getattr(judged, name) for name in ("objective", "latency_s", "energy_j", "interval_s")}
-
-
-def _to_end(devices: set[str], end: str) -> Callable[[str, PieceCost], float]:
-    """By what to multiply a price so that it lies at one end of its interval; 1 on other devices."""
-    def factor(device: str, found: PieceCost) -> float:
-        return float(getattr(found, end)) / found.alone_s if device in devices and found.alone_s > 0 else 1.0
-    return factor
+    ends = [(at_end(model, "low_s"), at_end(model, "high_s")) for model in used]
+    found = {}
+    for name in ("objective", "latency_s", "energy_j", "interval_s"):
+        own = getattr(judged, name)
+        less, more = (hypot(*(getattr(e, name) - own for e in side)) for side in zip(*ends, strict=True))
+        found[name] = (max(0.0, own - less), own + more)
+    return found
 
 
 def limited_by(problem: Problem, assignment: Assignment, judged: Evaluation) -> LimitedBy:
-    """What limits a plan most: the largest part of it the busiest of a pipeline, or a full budget if more of it buys more."""
+    """What limits a plan most: its largest part, the busiest of a pipeline, or a full budget if more of that buys more."""
     paced = problem.goal is Goal.THROUGHPUT and judged.overlapping
-    found = _busiest(judged) if paced else _largest_part(problem, assignment, judged)
+    found = _busiest(problem, judged) if paced else _largest_part(problem, assignment, judged)
     budget = _fullest_budget(problem, assignment, judged)
-    return found if budget is None or budget.objective_then >= found.objective_then else budget
+    return found if budget is None else min(found, budget, key=lambda limit: limit.objective_then)
 
 
 def _fullest_budget(problem: Problem, assignment: Assignment, judged: Evaluation) -> LimitedBy | None:
@@ -136,17 +128,16 @@ def _saved(problem: Problem, judged: Evaluation, then: float) -> str:
     return f"{max(0.0, part):.3g} % of the {of}"
 
 
-def _busiest(judged: Evaluation) -> LimitedBy:
+def _busiest(problem: Problem, judged: Evaluation) -> LimitedBy:
     """What sets the pace of pipelined frames; faster, it does so only until the next busiest does."""
     (name, own), *others = sorted(judged.busy_s.items(), key=lambda entry: (-entry[1], entry[0]))
     after, least = others[0] if others else ("", 0.0)
     then = max(own / (1 + STEP), least)
     device, _, layer = name.partition(" engine ")
     kind = "layer" if layer and layer != REUSED else "link" if ":" in device else "device"
-    part = 100 * (1 - then / own) if own > 0 else 0.0
     more = f", then {after} sets the pace" if least > own / (1 + STEP) else ""
     return LimitedBy(kind, layer if kind == "layer" else device, 1.0, then,
-                     f"{100 * STEP:g} % faster, it would save {part:.3g} % of the interval between frames{more}")
+                     f"{100 * STEP:g} % faster, it would save {_saved(problem, judged, then)}{more}")
 
 
 def _largest_part(problem: Problem, assignment: Assignment, judged: Evaluation) -> LimitedBy:

@@ -107,5 +107,6 @@ def _sentence(problem: Problem, before: Evaluation, after: Evaluation) -> str:
     changes = ", ".join(f"{name} {100 * (now / then - 1):+.2f} %" for name, then, now in (
         ("latency", before.latency_s, after.latency_s), ("energy", before.energy_j, after.energy_j),
         ("frames/s", after.interval_s, before.interval_s)) if then > 0)
+    changes = changes.replace("-", "−")  # as the verdict writes it
     return (f"thrift: {changes} against the best plan found, to save {amount:,.0f} {resource} ({100 * amount / limit:.0f} % of "
             "the device); --thrift 0 keeps it")
