@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import inf
 
+from dovetail.cost.budget import fill_note
 from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
@@ -15,6 +17,7 @@ from dovetail.partition.solve import plan as solve
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
 from dovetail.schedule.list_schedule import Timeline, schedule
+from dovetail.schedule.parts import plan_within
 from dovetail.schedule.program import lower
 from dovetail.space import Question, weigh
 from dovetail.words import counted
@@ -30,7 +33,7 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     `assignment` pins nodes to splits of your own, before what `options` pin; the rest is decided around them. Layers get what
     the links of an FPGA leave.
     """
-    platform, linked = without_links(platform)
+    platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
     plan = _solved(graph, platform, options, assignment)
     timeline = schedule(graph, platform, plan.assignment)
@@ -38,7 +41,10 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
                   "this pace"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
     slotted = _time_slots(graph, platform, plan)
-    return replace(plan, makespan_s=timeline.makespan_s, notes=(*plan.notes, *paced, *linked, *slotted)), timeline
+    used = {device for split in plan.assignment.values() for device in split.devices}
+    filled = tuple(fill_note(d) for d in platform.of_kind(Kind.FPGA) if d.name in used)[:1]
+    notes = (*plan.notes, *paced, *linked, *slotted, *filled)
+    return replace(plan, makespan_s=timeline.makespan_s, notes=notes), timeline
 
 
 def _time_slots(graph: Graph, platform: Platform, plan: Plan) -> tuple[str, ...]:
@@ -73,7 +79,7 @@ def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
 def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, ceiling: float = inf) -> Plan:
     """The plan that options ask for."""
     try:
-        return solve(graph, platform, options, assignment, ceiling=ceiling)
+        return plan_within(graph, platform, options, assignment, partial(solve, ceiling=inf if options.max_parts else ceiling))
     except InfeasibleError as error:
         found = _between(graph, platform, options, assignment) if options.solver == "exact" and error.excess <= NEAR else None
         if found is None:
@@ -106,7 +112,7 @@ def _between(graph: Graph, platform: Platform, options: Options, assignment: Ass
 def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
            progress: Progress = silent) -> tuple[Plan, Timeline, Platform]:
     """The best plan of the space that `options` leave; the platform returned knows what its FPGAs became."""
-    platform, linked = without_links(platform)
+    platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
     quick = replace(options, thrift=0.0, explained=False)
     space = weigh(Question(graph, platform, options, assignment,

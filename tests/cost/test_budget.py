@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from dovetail.cost.budget import check_budget, estimate
+from dovetail.cost.budget import check_budget, estimate, usable
 from dovetail.errors import InfeasibleError
 from dovetail.measure.area_layers import AreaLayer, area_graph
 from dovetail.measure.layers import MeasuredLayer
+from dovetail.platform.device import ModelSet
 from dovetail.platform.fitted import dhm_model
-from dovetail.platform.load import load_platform
+from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
 
 GRAPH = area_graph(AreaLayer(MeasuredLayer("conv", 3, 16, 8, 3), True, "normal", 8, False, 3))
 FPGA = load_platform("ecp5-85").device("fpga")
@@ -39,3 +40,23 @@ def test_what_the_models_error_may_excuse_is_a_note() -> None:
     assert note.startswith(f"part: may not fit fpga, by estimate lut4 {needs:,.0f} of {needs * (1 - error / 2):,.0f}")
     with pytest.raises(InfeasibleError):
         check_budget([GRAPH, GRAPH], close, "both parts")
+
+
+def test_logic_and_registers_leave_free_what_the_model_errs_by() -> None:
+    fpga = load_platform("zcu102").device("fpga")
+    assert usable(fpga) == pytest.approx({"lut": 0.9 * 274_080, "register": 0.9 * 548_160, "bram36": 912, "dsp": 2520})
+    whole = usable(fpga, accelerator=True)
+    assert whole["lut"] == pytest.approx((1 - dhm_model(fpga.model).accelerator_error) * 274_080)
+    assert usable(FPGA, accelerator=True) == usable(FPGA)  # no accelerator was counted on this family
+
+
+def test_a_fill_that_is_asked_for_holds_for_every_resource() -> None:
+    board = load_platform("zcu102").with_fill(0.5)
+    assert usable(board.device("fpga")) == {r: 0.5 * v for r, v in board.device("fpga").resources.items()}
+    assert usable(board.device("fpga"), accelerator=True) == usable(board.device("fpga"))
+    assert platform_from_dict(platform_to_dict(board)).device("fpga").parameters["fill"] == 0.5
+
+
+def test_the_papers_models_are_believed_as_they_are() -> None:
+    fpga = load_platform("tx2-c10gx").with_models(ModelSet.MEASURED).device("fpga")
+    assert usable(fpga) == fpga.resources

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dovetail.cost.accelerator import config_of
 from dovetail.cost.array import Config, block_cost
-from dovetail.cost.budget import UNSURE
+from dovetail.cost.budget import usable
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
 from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
 from dovetail.partition.accelerator import blocks as hybrid_blocks
@@ -172,12 +172,12 @@ def test_a_search_finds_what_trying_everything_finds(scale: float) -> None:
     assert found.interval <= best * CLOSE
     assert found.bound <= best * CLOSE
     assert found.bound <= found.interval
-    assert all(found.needs[r] <= device.resources[r] * (1 - UNSURE * (r != "dsp")) for r in search.names)
+    assert all(found.needs[r] <= usable(device, accelerator=True)[r] for r in search.names)
 
 
 def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, device = bottlenecks(64), fpga(0.2)
-    device = replace(device, resources={**device.resources, "bram36": 21.0 / (1 - UNSURE)})
+    device = replace(device, resources={**device.resources, "bram36": 21.0})
     offered = {}
     for limits in ((0,), (0, 6000)):
         monkeypatch.setattr(hybrid_blocks, "MAP_BYTES", limits)

@@ -60,7 +60,7 @@ BAD = [
      "platform toy, device cpu: key kind is 'gpuu' (did you mean gpu?); allowed are cpu, gpu, fpga"),
     (change("device.1.clok_hz", {"value": 1, "source": "x"}),
      "platform toy, device fpga: unknown key clok_hz (did you mean clock_hz?); allowed are name, kind, description, model, "
-     "idle_power_w, busy_power_w, clock_hz, family, part, resources, parameters, models, accelerator, kernels"),
+     "idle_power_w, busy_power_w, clock_hz, dispatch_s, family, part, resources, parameters, models, accelerator, kernels"),
     (change("device.1.clock_hz", {"value": 100, "source": "in MHz by mistake"}),
      "platform toy, device fpga, clock_hz: key value is 100; allowed is 10000 to 1e+11 Hz"),
     (change("device.1.clock_hz", {"value": "fast", "source": "x"}),
@@ -159,7 +159,7 @@ def board(request: pytest.FixtureRequest) -> Platform:
 
 def test_every_number_of_a_shipped_board_has_a_source(board: Platform) -> None:
     for device in board.devices:
-        keys = ["idle_power_w", "busy_power_w", *(["clock_hz"] if device.clock_hz else []),
+        keys = ["idle_power_w", "busy_power_w", *(k for k in ("clock_hz", "dispatch_s") if getattr(device, k) is not None),
                 *(f"resources.{k}" for k in device.resources), *(f"parameters.{k}" for k in device.parameters)]
         assert sorted(device.sources) == sorted(keys)
         assert all(device.sources.values())

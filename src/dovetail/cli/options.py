@@ -86,6 +86,10 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
                      help="weigh only accelerators for the whole network on the board's FPGA: dedicated engines for the first "
                           "layers and reusable ones for the rest (fibha), one engine per layer (sesl), reusable ones alone "
                           "(seml), one array (monolithic), every multiplier in logic (dhm), or the best of them (auto)")
+    sub.add_argument("--fill", type=float, metavar="F", help="fill FPGAs to this part of every resource at the most; 1: fully "
+                     "(default: as far as the design fits with 95 %% confidence by the area model's own error)")
+    sub.add_argument("--max-parts", type=int, metavar="N", help="plan a program of at most so many parts: every change of device "
+                     "begins one (default: as many as pay)")
     sub.add_argument("--gap", type=float, default=0.0, metavar="F",
                      help="end the search once the plan is proven to be within this fraction of the best, such as 0.005 "
                           "(default: %(default)s, as near as the time allows)")

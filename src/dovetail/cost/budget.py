@@ -12,18 +12,46 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.folded import chosen_fold, word_part
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph, Node
-from dovetail.platform.device import Device
+from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import dhm_model
 
-UNSURE = 0.05
-"""The part of a device that accelerators leave free of what the area model may be wrong about."""
-CERTAIN = ("dsp",)
-"""Resources that are counted as they are built: multiplier blocks."""
+
+def usable(device: Device, accelerator: bool = False) -> dict[str, float]:
+    """What plans may take of a device's resources by the area model: all that its parameter `fill` allows.
+
+    Without `fill`, so much that a design fits with 95 % confidence (see `margin`). RAM blocks and multipliers are counted as they
+    are built, so all of them may be used.
+    """
+    if device.kind is not Kind.FPGA:
+        return dict(device.resources)
+    if "fill" in device.parameters:
+        return {r: amount * device.parameters["fill"] for r, amount in device.resources.items()}
+    left, unsure = 1 - margin(device, accelerator), (dhm_model(device.model).logic, "register")
+    return {r: amount * left if r in unsure else amount for r, amount in device.resources.items()}
 
 
-def within_reach(resources: Mapping[str, float]) -> dict[str, float]:
-    """What an accelerator may take of a device by the model, so that it fits where the model is wrong."""
-    return {r: amount if r in CERTAIN else amount * (1 - UNSURE) for r, amount in resources.items()}
+def margin(device: Device, accelerator: bool = False) -> float:
+    """The part of an FPGA's logic and registers to leave free, so that the rest suffices with 95 % confidence.
+
+    It is the 90th percentile of |predicted / counted - 1| over designs that the area model was not fitted to: half of its errors
+    are assumed to be counts above the prediction, so 5 % of designs count more than predicted / (1 - margin). For layers that are
+    placed one by one it is that of single layers: they share the fitted coefficients, and one layer can be most of a design, so
+    nothing is taken to average out. For an accelerator it is that of whole accelerators, in which errors partly do. The papers'
+    own models are believed as they are.
+    """
+    if device.models is not ModelSet.PLANNING:
+        return 0.0
+    model = dhm_model(device.model)
+    return model.accelerator_error if accelerator or device.accelerator is not None else model.error
+
+
+def fill_note(device: Device, accelerator: bool = False) -> str:
+    """How far plans may fill an FPGA, and why, in words."""
+    if "fill" in device.parameters:
+        return f"{device.name}: filled to {device.parameters['fill']:.0%} of each resource at the most, as asked for"
+    left = margin(device, accelerator)
+    return (f"{device.name}: {dhm_model(device.model).logic} and register are filled to {1 - left:.1%} at the most, so that the "
+            f"design fits with 95 % confidence (area is estimated to ±{left:.1%}); --fill changes it")
 
 
 def estimate(graphs: Iterable[Graph], device: Device) -> dict[str, float]:

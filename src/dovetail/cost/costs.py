@@ -19,7 +19,7 @@ from dovetail.cost.gpu_kernels import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_why_not, reduction_costs
 from dovetail.hardware.shares import Floats, Ints, Question
 from dovetail.ir import Axis, Graph, Node
-from dovetail.platform.device import Device, Kind, Platform
+from dovetail.platform.device import Device, Kind, ModelSet, Platform
 
 
 def why_not(graph: Graph, node: Node, device: Device) -> str | None:
@@ -113,8 +113,14 @@ def transfer_seconds(sizes: Floats, latency_s: float, s_per_byte: float, busy: F
 
 
 def transfer_rates(platform: Platform, source: str, target: str) -> tuple[float, float, float]:
-    """Latency, seconds and joules per byte of a route, hop after hop; shared memory costs its latency only."""
-    route = platform.route(source, target)
+    """Latency, seconds and joules per byte of a route, hop after hop; shared memory costs its latency only.
+
+    What comes to a device begins a part there, so the latency has its dispatch: none of the host, which hands parts out, and none
+    in the papers' models, which count none.
+    """
+    route, onto = platform.route(source, target), platform.device(target)
+    planned = target not in (source, platform.host) and onto.models is ModelSet.PLANNING
+    dispatch_s = onto.dispatch_s if planned and onto.dispatch_s is not None else 0.0
     copies = [link for link in route if not link.shared_memory]
-    return (sum(link.latency_s for link in route), sum(1 / link.bandwidth_bytes_per_s for link in copies),
+    return (sum(link.latency_s for link in route) + dispatch_s, sum(1 / link.bandwidth_bytes_per_s for link in copies),
             sum(link.energy_j_per_byte for link in copies))

@@ -46,6 +46,10 @@ class Options:
     to be weighed."""
     max_interval_s: float | None = None
     """How far apart pipelined frames may be; see partition/interval/busy.py."""
+    fill: float | None = None
+    """Part of every resource of an FPGA that a plan may take; None: what fits with 95 % confidence (see `cost.budget.usable`)."""
+    max_parts: int | None = None
+    """Most parts that the program may have; see `parts`."""
     pins: Mapping[str, Split] = field(default_factory=dict)
     """Splits of nodes that are decided already, by their names; `*` in a name stands for anything."""
     gap: float = 0.0
@@ -62,6 +66,10 @@ class Options:
             raise UsageError(f"thrift {self.thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
         if not 0 <= self.gap < 1:
             raise UsageError(f"gap {self.gap:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.005")
+        if self.fill is not None and not 0.01 <= self.fill <= 1:
+            raise UsageError(f"fill {self.fill:g}: a part of an FPGA from 0.01 to 1 is possible, such as 0.8")
+        if self.max_parts is not None and self.max_parts < 1:
+            raise UsageError(f"max parts {self.max_parts}: a program has at least 1")
         if self.budget not in BUDGETS:
             raise UsageError(f"budget {self.budget}: unknown; possible: {', '.join(BUDGETS)}")
 

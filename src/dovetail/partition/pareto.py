@@ -119,7 +119,8 @@ def _at_area(problem: Problem, part: float, count: int, point_limit_s: float,
             least = min(least, min((e.latency_s for _, e in kept), default=inf))
             known = [*known, found]
         judged = found[1]
-        used = max((judged.resources[d][r] / size for d, r, size in problem.budgets if size > 0), default=0.0)
+        used = max((judged.resources[d.name][r] / size for d in problem.platform.devices
+                    for r, size in d.resources.items() if size > 0), default=0.0)
         points.append(FrontPoint(limit, part, judged.latency_s, judged.energy_j, part * used, min(least, judged.latency_s),
                                  found[0]))
         progress("front", i + 1, count)

@@ -11,6 +11,7 @@ import numpy as np
 
 from dovetail import values
 from dovetail.cost import transfer_seconds, transferred
+from dovetail.cost.budget import usable
 from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.shares import Floats
@@ -113,7 +114,12 @@ class Problem:
     @cached_property
     def budgets(self) -> tuple[tuple[str, str, float], ...]:
         """(device, resource, limit) of every limited resource."""
-        return tuple((d.name, r, float(limit)) for d in self.platform.devices for r, limit in d.resources.items())
+        return tuple((device, r, limit) for device, own in self.limits.items() for r, limit in own.items())
+
+    @cached_property
+    def limits(self) -> Mapping[str, Mapping[str, float]]:
+        """Of every device, what plans may take of its resources."""
+        return {d.name: usable(d) for d in self.platform.devices}
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:

@@ -218,8 +218,8 @@ def _finished(problem: Problem, graph: Graph, solver: str, assignment: Assignmen
     """
     lower, costs = min(bound * (1 - ROUNDING), best.objective), {c.node: c for c in best.nodes}
     proven = best.objective - lower <= TOLERANCE * abs(best.objective)
-    resources = {d: {r: (best.resources[d][r], limit) for owner, r, limit in problem.budgets if owner == d}
-                 for d in dict.fromkeys(owner for owner, _, _ in problem.budgets)}
+    resources = {d.name: {r: (best.resources[d.name][r], float(limit)) for r, limit in d.resources.items()}
+                 for d in problem.platform.devices if d.resources}
     return Plan(
         model=problem.graph.name, platform=problem.platform.name, goal=problem.goal, mode=problem.mode, solver=solver,
         status=Status.OPTIMAL if proven else Status.FEASIBLE, assignment=dict(assignment),

@@ -67,7 +67,7 @@ def model_line(device: Device) -> str:
 
 
 def _device_rows(device: Device) -> Iterator[Row]:
-    for key in ("clock_hz", "idle_power_w", "busy_power_w"):
+    for key in ("clock_hz", "dispatch_s", "idle_power_w", "busy_power_w"):
         value = getattr(device, key)
         if value is not None:
             yield _row(key, value, device.sources[key])

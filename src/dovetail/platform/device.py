@@ -59,6 +59,11 @@ class Device:
     """What an FPGA is to become as a whole; None where every layer is placed by itself."""
     kernels: str | None = None
     """Of a GPU that runs our kernels, the name of its specification in platform/gpus: plans then go by their estimates."""
+    dispatch_s: float | None = None
+    """What the host takes to start one part there: arguments, the driver's call, noticing the end. None counts as nothing.
+
+    Neither transfers nor launches of kernels are in it, which links and `launch_s` count. Parts of the host itself have none.
+    """
 
     def at_pace(self, clocks: int) -> Device:
         """An FPGA that may share multipliers, as long as no layer takes more than `clocks` clocks per frame."""
@@ -122,6 +127,12 @@ class Platform:
     def with_pace(self, clocks: int) -> Platform:
         """The same board whose FPGAs may share multipliers, as long as no layer takes more than `clocks` clocks per frame."""
         return replace(self, devices=tuple(d.at_pace(clocks) if d.kind is Kind.FPGA else d for d in self.devices))
+
+    def with_fill(self, fraction: float | None) -> Platform:
+        """The same board of whose FPGAs plans may take no more than a fraction of every resource; None leaves it as it is."""
+        return self if fraction is None else replace(self, devices=tuple(replace(
+            d, parameters={**d.parameters, "fill": fraction}, sources={**d.sources, "parameters.fill": "chosen for this plan"})
+            if d.kind is Kind.FPGA else d for d in self.devices))
 
     def link_logic(self, device: str) -> dict[str, float]:
         """What the ends of an FPGA's links to other FPGAs take of its resources."""

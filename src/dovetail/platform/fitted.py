@@ -96,7 +96,8 @@ class DhmModel:
 
     `logic`, `block` name the resources that adders and line buffers consume; `shapes` are the (depth, width)
     configurations of one of the `parts` of a RAM block that can be used alone, `distributed`
-    those of a memory in look-up tables. `error` and `clock_error` are relative half-widths of area and clock.
+    those of a memory in look-up tables. `error` and `clock_error` are relative half-widths of area and clock;
+    `accelerator_error` is that of the area of whole accelerators, in which errors of engines partly average out.
     """
 
     name: str
@@ -108,6 +109,7 @@ class DhmModel:
     parts: int
     distributed: tuple[tuple[int, int], ...]
     error: float
+    accelerator_error: float
     clock_error: float
     coefficients: Mapping[str, float]
     sources: Mapping[str, str]
@@ -151,6 +153,7 @@ DHM_PARAMETERS: Mapping[str, Limits] = {
     "products_per_dsp": Limits(1, 2, "products of 8-bit numbers that one multiplier block can make at once"),
     "memory_bytes_per_s": Limits(1e6, 1e13, "B/s that the fabric reads of external memory"),
     "memory_latency_s": Limits(0.0, 1e-3, "s from a request of the fabric to its first beat"),
+    "fill": Limits(0.01, 1.0, "of every resource that plans may take by the area model"),
 }
 """What a board may state for its FPGA besides."""
 
@@ -220,7 +223,7 @@ def dhm_model(name: str) -> DhmModel:
     """The hardware coefficients of an FPGA family by model name, checked."""
     table = shipped("models", name)
     table.check_keys(("name", "formula", "description", "source", "logic", "block", "shapes", "parts", "distributed", "error",
-                      "clock_error", "coefficients"))
+                      "clock_error", "coefficients"), ("accelerator_error",))
     table.choice("formula", [DHM])
     entries = table.table("coefficients")
     entries.check_keys(tuple(DHM_COEFFICIENTS))
@@ -231,5 +234,7 @@ def dhm_model(name: str) -> DhmModel:
     return DhmModel(
         table.text("name"), table.text("description"), table.text("source"), table.text("logic"), table.text("block"), shapes,
         int(table.plain_number("parts", Limits(1, 8, "parts of a RAM block"))), distributed,
-        table.plain_number("error", fraction), table.plain_number("clock_error", fraction),
+        table.plain_number("error", fraction),
+        table.plain_number("accelerator_error" if "accelerator_error" in table.values else "error", fraction),
+        table.plain_number("clock_error", fraction),
         {k: v for k, (v, _) in found.items()}, {k: s for k, (_, s) in found.items()})

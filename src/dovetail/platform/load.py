@@ -25,6 +25,7 @@ DEVICE_LIMITS: Mapping[str, Limits] = {
     "idle_power_w": Limits(0.0, 1e3, "W"),
     "busy_power_w": Limits(0.0, 1e3, "W"),
     "clock_hz": Limits(1e4, 1e11, "Hz"),
+    "dispatch_s": Limits(0.0, 0.1, "s"),
 }
 PARAMETER_LIMITS: Mapping[str, Limits] = {
     "peak_flop_per_s": Limits(1e6, 1e16, "FLOP/s"),
@@ -164,7 +165,7 @@ def _switch(table: TomlTable) -> Switch:
 
 def _device(table: TomlTable) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
-                     ("clock_hz", "family", "part", "resources", "parameters", "models", "accelerator", "kernels"))
+                     ("clock_hz", "dispatch_s", "family", "part", "resources", "parameters", "models", "accelerator", "kernels"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
     model = table.choice("model", [ROOFLINE, CALIBRATED, *model_names()])
     sources: dict[str, str] = {}
@@ -187,7 +188,8 @@ def _device(table: TomlTable) -> Device:
         _numbers(parameters, PARAMETER_LIMITS, sources, "parameters"), sources,
         ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING,
         _part(table) if "part" in table.values else None,
-        from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None, _kernels(table, kind))
+        from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None, _kernels(table, kind),
+        numbers.get("dispatch_s"))
 
 
 def _kernels(table: TomlTable, kind: Kind) -> str | None:

@@ -159,7 +159,7 @@ def _device(device: Device) -> dict[str, object]:
         "accuracy": _accuracy(device),
         **_fields(device, ("family", "resources", "sources")),
         "values": {
-            **_fields(device, ("idle_power_w", "busy_power_w", "clock_hz")),
+            **_fields(device, ("idle_power_w", "busy_power_w", "clock_hz", "dispatch_s")),
             **device.parameters,
             **{f"resources.{k}": v for k, v in device.resources.items()},
         },

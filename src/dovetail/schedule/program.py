@@ -96,9 +96,7 @@ class _Group:
 def lower(graph: Graph, assignment: Assignment) -> Program:
     """Turn a quantized graph and its assignment into a program."""
     tensors, names = dict(graph.tensors), _Names(graph)
-    jobs: list[_Job] = []
-    for node in graph.nodes:
-        jobs += _jobs(graph, node, assignment[node.name], tensors, names)
+    jobs = [job for node in graph.nodes for job in _jobs(graph, node, assignment[node.name], tensors, names)]
     groups = _group(jobs)
     order = list(TopologicalSorter({i: g.needs for i, g in enumerate(groups)}).static_order())
     counts: dict[str, int] = {}
@@ -109,6 +107,12 @@ def lower(graph: Graph, assignment: Assignment) -> Program:
         apart = "_" if device[-1].isdigit() else ""  # fpga1's eleventh is not fpga11's first
         segments.append(_segment(f"{device}{apart}{number}", groups[i], graph, jobs, tensors, names))
     return Program(graph, tuple(segments), tensors)
+
+
+def count_parts(graph: Graph, assignment: Assignment) -> int:
+    """How many segments the program of a plan has, also of a graph that is not quantized yet."""
+    tensors, names = dict(graph.tensors), _Names(graph)
+    return len(_group([job for node in graph.nodes for job in _jobs(graph, node, assignment[node.name], tensors, names)]))
 
 
 def _jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], names: _Names) -> list[_Job]:
@@ -127,7 +131,8 @@ def _jobs(graph: Graph, node: Node, split: Split, tensors: dict[str, Tensor], na
         units, target = f"{piece.start}_{piece.stop}", node.output
         if summed:
             target = names.derive("tensor", node.output, f"partial_{units}")
-            tensors[target] = Tensor(target, graph.shape(node.output), accumulator_scheme(graph, node))
+            tensors[target] = Tensor(target, graph.shape(node.output),
+                                     accumulator_scheme(graph, node) if graph.quantized else None)
         jobs.append(_Job(node.name, piece.device, names.derive("share", node.name, units), share.op,
                          tuple(zip(node.inputs, share.inputs, strict=True)), _cut(graph, node, share.params, names),
                          (target, share.output)))

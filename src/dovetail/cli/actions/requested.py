@@ -64,7 +64,8 @@ def planning(options: argparse.Namespace) -> Options:
                    max_energy_j=None if options.max_energy_mj is None else options.max_energy_mj / 1e3,
                    max_interval_s=None if options.min_fps is None else 1 / options.min_fps,
                    time_limit_s=options.time_limit, gap=options.gap, thrift=options.thrift or 0.0,
-                   fold=fold, architecture=options.architecture, pins=pins(options))
+                   fold=fold, architecture=options.architecture, fill=options.fill, max_parts=options.max_parts,
+                   pins=pins(options))
 
 
 def pins(options: argparse.Namespace) -> dict[str, Split]:

@@ -25,7 +25,7 @@ import numpy as np
 
 from dovetail.cost import Floats
 from dovetail.cost.array import joined_latency
-from dovetail.cost.budget import UNSURE, within_reach
+from dovetail.cost.budget import fill_note, usable
 from dovetail.cost.clocks import before, leaving_words
 from dovetail.cost.folded import layer_pace
 from dovetail.cost.passage import frame_passage
@@ -107,7 +107,7 @@ class AcceleratorSearch:
         self.shares = shares
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
-        self.budget = np.array([within_reach(device.resources)[r] for r in self.names])
+        self.budget = np.array([usable(device, accelerator=True)[r] for r in self.names])
         self.words, self.frames = Words(graph), FrameBounds(graph, device, self.names, self.budget)
         self.arrivals: dict[tuple[int, int], float] = {}
         """By cut and pace, clocks of one frame through the dedicated engines that were chosen."""
@@ -347,8 +347,7 @@ class AcceleratorSearch:
         short = " and ".join(name for name, weight in zip(self.names, weights, strict=True) if weight > SHORT_OF) or "a resource"
         takes = f"takes {bound:.2f} times" + ("" if bound > 1 else " in fractions of engines, and in whole ones more than once,")
         return (f"{self.device.name}: no accelerator of this kind fits; the emptiest {takes} what may be used of {short} "
-                f"(all but {100 * UNSURE:.0f} %, by which the area model may be wrong); take a larger board or an "
-                "architecture with reusable engines")
+                f"({fill_note(self.device, accelerator=True)}); take a larger board or an architecture with reusable engines")
 
     def quickest(self, known: FoundAccelerator | None = None) -> FoundAccelerator:
         """The accelerator with the shortest latency of a single frame, or `known` if none has, with a bound on every other.

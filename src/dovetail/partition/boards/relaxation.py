@@ -93,5 +93,6 @@ def _speed(link: Link) -> tuple[object, ...]:
 
 def nature(device: Device) -> tuple[object, ...]:
     """All that makes a device cost what it costs."""
-    return (device.model, device.idle_power_w, device.busy_power_w, device.clock_hz, device.family, device.models, device.part,
-            device.kernels, tuple(sorted(device.resources.items())), tuple(sorted(device.parameters.items())))
+    return (device.model, device.idle_power_w, device.busy_power_w, device.clock_hz, device.dispatch_s, device.family,
+            device.models, device.part, device.kernels, tuple(sorted(device.resources.items())),
+            tuple(sorted(device.parameters.items())))

@@ -29,7 +29,7 @@ def obstacle(problem: Problem, node: Node, device: str) -> str | None:
     needs = whole_needs(problem, node, device)
     if needs is None:
         return problem.costs.why_not(problem.graph, node, problem.platform.device(device)) or "no cost is known for it"
-    limits = problem.platform.device(device).resources
+    limits = problem.limits[device]
     over = [f"needs about {quantity(amount)} {resource} of {quantity(limits[resource])}" for resource, amount in needs.items()
             if resource in limits and amount > limits[resource]]
     return ", ".join(over) or None
@@ -54,7 +54,7 @@ def _pinned(problem: Problem, node: Node, split: Split) -> InfeasibleError:
     """The error for a node that does not fit where it is pinned: what it exceeds there by itself, or why it cannot run there."""
     over, cannot = list[str](), list[str]()
     for piece in split.pieces:
-        needs, limits = share_needs(problem, node, split.axis, piece), problem.platform.device(piece.device).resources
+        needs, limits = share_needs(problem, node, split.axis, piece), problem.limits[piece.device]
         if needs is None:
             reason = problem.costs.why_not(problem.graph, node, problem.platform.device(piece.device))
             cannot.append(f"{piece.device} cannot run it, {reason or 'no cost is known for it'}")

@@ -205,7 +205,7 @@ def _cost(own: NodeCost, energy: bool) -> str:
 def _binding(problem: Problem, device: str, there: _Local, here: _Local, judged: Evaluation, left_out: str) -> str:
     """What keeps a node from a place that would be better by itself."""
     used = judged.resources
-    limits = problem.platform.device(device).resources
+    limits = problem.limits[device]
     for resource, amount in there.own.resources.get(device, {}).items():
         held = here.own.resources.get(device, {}).get(resource, 0.0)
         left = limits.get(resource, float("inf")) - used.get(device, {}).get(resource, 0.0) + held

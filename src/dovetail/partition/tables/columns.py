@@ -249,7 +249,7 @@ def fits(problem: Problem, node: Node, split: Split) -> bool:
             return False
         index, costs = quote
         i = index.get((split.axis, p.start, p.stop))
-        limits = problem.platform.device(p.device).resources
+        limits = problem.limits[p.device]
         if i is not None and not (isfinite(costs.alone_s.item(i)) and all([
                 amounts.item(i) <= limits.get(r, inf) * (1 + TOLERANCE) for r, amounts in costs.resources.items()])):
             return False
