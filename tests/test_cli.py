@@ -17,6 +17,7 @@ import pytest
 
 from dovetail import files
 from dovetail.cli import main
+from dovetail.cli.output import progress_lines
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import load_arrays
 from dovetail.numerics.fixed import dequantize
@@ -399,3 +400,12 @@ def test_an_interrupt_is_exit_code_130_and_leaves_nothing(tmp_path: Path) -> Non
 def test_the_package_is_the_command_too() -> None:
     told = subprocess.run([sys.executable, "-m", "dovetail", "--version"], capture_output=True, text=True, check=True)
     assert told.stdout.startswith("dovetail ")
+
+
+def test_a_long_stage_tells_its_count_and_the_time_left() -> None:
+    said, at = list[str](), [0.0]
+    progress = progress_lines(said.append, lambda: at[0])
+    for second, stage, done in ((0, "generate", 0), (2, "generate", 2), (6, "generate", 3), (7, "generate", 4), (8, "plan", 0)):
+        at[0] = float(second)
+        progress(stage, done, 10)
+    assert said == ["generate", "generate: 3 of 10, about 14 s left", "plan"]

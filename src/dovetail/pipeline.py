@@ -61,7 +61,7 @@ EXPORT_MARKER = "export.json"
 def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
             options: Options | None = None, assignment: Assignment | None = None,
             calibration: Calibration | None = None, bits: int | None = None,
-            shapes: Mapping[str, Shape] | None = None, frames: int = verification.DEFAULT_FRAMES, verify: bool = True,
+            shapes: Mapping[str, Shape] | None = None, frames: int | None = None, verify: bool = True,
             progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
             memory_bits: int | None = None, loaded: Sequence[str] = (), host_pins: int | None = None) -> Build:
     """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
@@ -70,7 +70,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     `memory_bits` that of the AXI4 port through which reusable engines read memory (that of their beats unless told). Layers of
     codes in `loaded` (`("all",)`: all that can) have memories for weights, which `runtime.weights.with_weights` changes.
     `host_pins` writes every hardware part a second time, behind a port of so many pins (`fpga.host_port`).
-    `frames` are verified: stored samples, then seeded ones; a failed
+    `frames` are verified, or as many as simulation is fast enough for: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
 
     Raises:
@@ -78,7 +78,7 @@ def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str 
     """
     target = Path(out) if out is not None else Path("build") / Path(model).stem
     check_folder(target, MANIFEST)
-    if verify:
+    if verify and frames is not None:
         verification.check_frames(frames)
     board = load_platform(platform) if isinstance(platform, str) else platform
     numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
@@ -159,7 +159,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def verify_build(build: Build, frames: int = verification.DEFAULT_FRAMES, progress: Progress = silent,
+def verify_build(build: Build, frames: int | None = None, progress: Progress = silent,
                  remember: bool = True) -> Verification:
     """Run a build against the reference and remember the outcome in `verification.json`, unless it has other weights."""
     outcome = verification.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))

@@ -197,7 +197,7 @@ def accelerator(asked: Question, kind: Architecture) -> tuple[str, Form]:
                                    "leave out --pin or --architecture")
     inside = cut_out(graph, pins, asked.platform.host, device.name)
     asked.progress(f"choose {kind} accelerator", 0, 1)
-    judged = judge(inside, device, kind, goal)
+    judged = judge(inside, device, kind, goal, asked.progress)
     asked.progress(f"choose {kind} accelerator", 1, 1)
     what = "one frame every" if goal is Goal.THROUGHPUT else "one frame in"
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "

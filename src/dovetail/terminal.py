@@ -169,7 +169,8 @@ def verification_line(outcome: Mapping[str, Any]) -> str:
         speed = "".join(f"; {name} simulated at {found['cycles_per_s']:,.0f} cycles/s, {found['frames_per_s']:,.1f} frames/s"
                         for name, found in outcome.get("speed", {}).items())
         return (f"bit-exact: {counted(outcome['tensors_compared'], 'boundary tensor')}, "
-                f"{counted(outcome['elements_compared'], 'integer')} over {counted(outcome['frames'], 'frame')}; "
+                f"{counted(outcome['elements_compared'], 'integer')} over {counted(outcome['frames'], 'frame')}"
+                f"{f' ({note})' if (note := outcome.get('frames_note')) else ''}; "
                 f"{backends}{speed}{_clocks_lines(outcome.get('clocks', {}))}")
     return f"MISMATCH: {outcome['first_mismatch']['text']}"
 

@@ -17,9 +17,11 @@ from dovetail.errors import BuildError, UsageError
 from dovetail.numerics.fixed import dequantize
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_integer
-from dovetail.pipeline import verify_build
+from dovetail.pipeline import verification_json, verify_build
+from dovetail.runtime import verification
 from dovetail.runtime.build import SAMPLES, Build, load_build, run
 from dovetail.runtime.verification import stimulus
+from dovetail.terminal import verification_line
 
 
 def test_a_network_divided_in_every_way_equals_the_reference(divided: Build) -> None:
@@ -52,6 +54,26 @@ def test_simulated_cycles_are_the_promised_ones(streamed: Build) -> None:
     assert outcome.cycles["fpga0"]["first_frame"] == part.design.latency_cycles
     for fifo in part.design.fifos:
         assert outcome.high_water["fpga0"][fifo.name] <= fifo.depth
+
+
+def test_slow_simulation_leaves_two_frames_and_says_so(streamed: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "QUICK_CYCLES", 0)
+    monkeypatch.setattr(verification, "SIMULATED_S", 1e-9)
+    told: list[str] = []
+    outcome = verify_build(streamed, progress=lambda stage, done, total: told.append(stage))
+    assert outcome.equal, str(outcome.first_mismatch)
+    assert outcome.frames == 2
+    assert re.fullmatch(r"chosen: one takes \S+ s to simulate; --frames N verifies more", outcome.frames_note)
+    assert f"over 2 frames ({outcome.frames_note}); " in verification_line(verification_json(outcome))
+    assert "verify fpga0: compile the simulator" in told
+    assert outcome.cycles["fpga0"]["first_frame"] == streamed.part(streamed.program.segments[0]).design.latency_cycles
+
+
+def test_quick_simulation_takes_all_frames_without_a_word(streamed: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "QUICK_CYCLES", 0)
+    monkeypatch.setattr(verification, "SIMULATED_S", 1e9)
+    outcome = verify_build(streamed)
+    assert (outcome.equal, outcome.frames, outcome.frames_note) == (True, 64, "")
 
 
 def planted(build: Build, folder: Path, file: str, change: Callable[[str], str]) -> Build:

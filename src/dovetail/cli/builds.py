@@ -17,7 +17,8 @@ def add_commands(commands: options.Commands) -> None:
     options.add_numbers(build)
     options.add_saved_plan(build)
     build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
-    build.add_argument("--frames", type=int, help="frames to verify: calibration samples, then seeded random ones (default: 64)")
+    build.add_argument("--frames", type=int, help="frames to verify: calibration samples, then seeded random ones (default: 64, "
+                       "or as many as are simulated in a minute, at least 2)")
     build.add_argument("--bus-bits", type=int, choices=(32, 64, 128, 256, 512), default=64,
                        help="width of the hardware's AXI4-Stream ports (default: %(default)s)")
     build.add_argument("--memory-bits", type=int, metavar="BITS",
@@ -33,8 +34,8 @@ def add_commands(commands: options.Commands) -> None:
 
     verify = commands.on_build("verify", "run a build on its devices and compare every boundary tensor with the reference",
                                "dovetail verify build/model --frames 64 --json -")
-    verify.add_argument("--frames", type=int, default=64,
-                        help="frames to run: up to 64 stored samples, then seeded random ones (default: %(default)s)")
+    verify.add_argument("--frames", type=int, help="frames to run: up to 64 stored samples, then seeded random ones (default: 64 "
+                        "or as many as are simulated in a minute, at least 2)")
     add_weights(verify)
 
     run = commands.on_build("run", "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")

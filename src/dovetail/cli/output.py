@@ -9,6 +9,7 @@ import codecs
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from dovetail.progress import Progress
 PLAIN = {"─": "-", "…": "...", "µ": "u", "·": ".", "–": "-", "—": "-", "±": "+-", "×": "x", "→": "->", "≥": ">=", "≤": "<=",
          "∞": "inf", "\u202f": " ", "\u00a0": " "}
 """What stands for our signs where the encoding lacks them."""
+LINES_S = 5.0
+"""Seconds between two lines on the progress of one stage. Chosen, not measured."""
 
 
 def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
@@ -34,24 +37,42 @@ def emit(target: str | None, document: object, text: Callable[[], str]) -> None:
         replace_text(target, content)
 
 
+def progress_lines(write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Progress:
+    """Progress as lines: one per stage, and while it lasts one every `LINES_S` with its count and the time left."""
+    stage, began, told = "", 0.0, 0.0
+
+    def line(now: str, done: int, total: int) -> None:
+        nonlocal stage, began, told
+        at = clock()
+        if now != stage:
+            stage, began, told = now, at, at
+            write(now)
+        elif at - told >= LINES_S and 0 < done < total:
+            told = at
+            write(f"{now}: {done} of {total}, about {(at - began) * (total - done) / done:.0f} s left")
+
+    return line
+
+
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A progress bar on standard error, for people only."""
+    """Progress on standard error: a bar, or, where it is no terminal, lines with count and time left every few seconds."""
     if not sys.stderr.isatty():
-        last = [""]
-
-        def line(stage: str, done: int, total: int) -> None:
-            if stage != last[0]:
-                print(f"  {stage}", file=sys.stderr, flush=True)
-                last[0] = stage
-
-        yield line
+        yield progress_lines(lambda text: print(f"  {text}", file=sys.stderr, flush=True))
         return
     from rich import console, progress
     with progress.Progress(progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.BarColumn(),
-                           progress.TimeElapsedColumn(), console=console.Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("start", total=None)
-        yield lambda stage, done, total: bar.update(task, description=stage, completed=done, total=total)
+                           progress.MofNCompleteColumn(), progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
+                           console=console.Console(stderr=True), transient=True) as bar:
+        task, last = bar.add_task("start", total=None), [""]
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage != last[0]:  # what one stage takes says nothing of the next
+                bar.reset(task)
+                last[0] = stage
+            bar.update(task, description=stage, completed=done, total=total)
+
+        yield show
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.mapping import coded_rescale, stream_formats
 from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.toolchain.simulate import Simulation, simulate
+from dovetail.fpga.toolchain.verilate import Counted, build, cycles_of
 from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Array, Coded, Graph
 from dovetail.numerics.reference import run_integer
@@ -73,6 +74,11 @@ class FpgaPart:
             return (f"{self.design.adders} adders exceed the {SIMULATED_ADDERS} that are simulated in reasonable time; "
                     "computed by the integer reference, RTL unproven")
         return f"generated RTL for simulation in Verilator, {counted(self.design.adders, 'adder')}"
+
+    def prepare(self, frames: int, progress: Counted) -> None:
+        """Compile the simulator that `run` needs for so many frames, saying how much of it is done; not for emulated parts."""
+        progress(0, 1)
+        build([self.design], cycles_of(self.design, frames), progress)
 
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.emulated:

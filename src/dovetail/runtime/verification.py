@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from dovetail.fpga.locate import wrong_engine
 from dovetail.fpga.packing import first_wrong
 from dovetail.fpga.part import FpgaPart
 from dovetail.fpga.toolchain.simulate import Simulation
+from dovetail.fpga.toolchain.verilate import QUICK_CYCLES, cycles_of
 from dovetail.ir import Array, slices
 from dovetail.numerics.reference import run_integer
 from dovetail.progress import Progress
@@ -26,7 +28,11 @@ from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
 
 DEFAULT_FRAMES = 64
-"""Frames `verify` runs unless told otherwise."""
+"""Frames `verify` runs unless told otherwise, or simulation is slow."""
+FEWEST_FRAMES = 2
+"""Frames `verify` chooses at the least: the second one follows the first through hardware that is not empty."""
+SIMULATED_S = 60.0
+"""What simulating the frames that `verify` chooses may take, if that is more than the fewest. Chosen, not measured."""
 STALLED_FRAMES = 4
 """Frames `verify` repeats under random stalls on every simulated part."""
 JOINED_FRAMES = 16
@@ -91,6 +97,8 @@ class Verification:
     """Simulated segments: how fast the simulation ran, in cycles and frames per second."""
     clocks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Simulated segments: the plan's clocks beside the simulated ones, and whether they agree."""
+    frames_note: str = ""
+    """Why there are no more frames, where simulation was too slow for more."""
 
 
 def stimulus(build: Build, count: int = DEFAULT_FRAMES) -> dict[str, Array]:
@@ -109,24 +117,60 @@ def check_frames(frames: int, command: str = "verify") -> None:
         raise UsageError(f"{command}: {counted(frames, 'frame')}; at least 1 is needed")
 
 
-def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None = None) -> Verification:
-    """Run the build and compare every boundary tensor with the reference, exactly; stops at the first wrong one."""
-    start = time.monotonic()
+Results = dict[str, dict[str, Array]]
+"""What segments wrote, by their names."""
+
+
+def choose_frames(build: Build, simulated: dict[str, Simulation], progress: Progress | None = None) -> tuple[int, str, Results]:
+    """How many frames to verify, by how long the fewest take to simulate; why there are fewer than usual; what they gave.
+
+    Parts of few clocks a frame are not tried: their simulators would be compiled twice, for the short run and the long one. A
+    part that gives no answer is found out by `verify` itself.
+    """
+    tried = [(segment, part) for segment in build.program.segments
+             if isinstance(part := build.part(segment, partial(simulated.__setitem__, segment.name)), FpgaPart)
+             and not part.emulated and cycles_of(part.design, FEWEST_FRAMES) > QUICK_CYCLES]
+    if not tried:
+        return DEFAULT_FRAMES, "", {}
+    memory = stimulus(build, FEWEST_FRAMES)
+    memory |= run_integer(build.graph, memory, keep=True)
+    for segment in build.program.segments:
+        expect_partials(segment, memory, build.program)
+    found: Results = {}
+    for segment, part in tried:
+        _prepare(segment, part, FEWEST_FRAMES, progress)
+        with suppress(MismatchError):
+            found[segment.name] = part.run(gather(segment, memory), watch(progress, segment.name, part, FEWEST_FRAMES))
+    each_s = sum(s.run_s for s in simulated.values()) / FEWEST_FRAMES
+    frames = DEFAULT_FRAMES if each_s <= 0 else min(DEFAULT_FRAMES, max(FEWEST_FRAMES, int(SIMULATED_S / each_s)))
+    note = "" if frames == DEFAULT_FRAMES else f"chosen: one takes {each_s:.3g} s to simulate; --frames N verifies more"
+    return frames, note, found if frames == FEWEST_FRAMES else {}
+
+
+def verify(build: Build, frames: int | None = None, progress: Progress | None = None) -> Verification:
+    """Run the build and compare every boundary tensor with the reference, exactly; stops at the first wrong one.
+
+    Without `frames` there are as many as simulation is fast enough for (see `choose_frames`).
+    """
+    start, note, known = time.monotonic(), "", Results()
+    simulated: dict[str, Simulation] = {}
+    if frames is None:
+        frames, note, known = choose_frames(build, simulated, progress)
     check_frames(frames)
     inputs = stimulus(build, frames)
     expected: dict[str, Array] = run_integer(build.graph, inputs, keep=True)
     memory: dict[str, Array] = dict(inputs)
     compared = elements = 0
     ran: list[Mapping[str, str]] = []
-    simulated: dict[str, Simulation] = {}
     mismatch = None
     for segment in build.program.segments:
         part = build.part(segment, partial(simulated.__setitem__, segment.name))
+        _prepare(segment, part, frames, progress)
         on_frame = watch(progress, segment.name, part, frames)
         ran.append({"name": segment.name, "device": segment.device, "backend": part.backend, "note": part.note})
         expect_partials(segment, expected, build.program)
         try:
-            results = part.run(gather(segment, memory), on_frame)
+            results = known.get(segment.name) or part.run(gather(segment, memory), on_frame)
             mismatch = _compare(segment, part, results, expected) or _compare_stalled(segment, part, memory, expected)
         except MismatchError as fault:
             mismatch = _faulty(segment, part, str(fault), gather(segment, memory))
@@ -147,7 +191,13 @@ def verify(build: Build, frames: int = DEFAULT_FRAMES, progress: Progress | None
     speed = {name: {"cycles_per_s": s.cycles / s.run_s, "frames_per_s": frames / s.run_s} for name, s in simulated.items()}
     return Verification(mismatch is None, frames, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
                         {name: s.high_water for name, s in simulated.items()}, speed,
-                        compare_clocks(build.plan.clocks, simulated))
+                        compare_clocks(build.plan.clocks, simulated), note)
+
+
+def _prepare(segment: Segment, part: RunnablePart, frames: int, progress: Progress | None) -> None:
+    """Compile a part's simulator while somebody watches: of large designs that takes minutes."""
+    if progress is not None and isinstance(part, FpgaPart) and not part.emulated:
+        part.prepare(frames, partial(progress, f"{segment.name}: compile the simulator"))
 
 
 def _compare(segment: Segment, part: RunnablePart, results: Mapping[str, Array],

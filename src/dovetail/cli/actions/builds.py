@@ -23,7 +23,6 @@ from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.runtime.build import Build, load_build, read_json, run
 from dovetail.runtime.power import measure_power, power_json
-from dovetail.runtime.verification import DEFAULT_FRAMES
 from dovetail.runtime.weights import with_weights
 
 
@@ -54,7 +53,7 @@ def compile_command(options: argparse.Namespace) -> int:
         with progress_bar() as progress:
             build = pipeline.compile(options.model, board, options.output, options=wanted,
                                      calibration=options.calibration, bits=options.bits, shapes=shapes(options),
-                                     frames=DEFAULT_FRAMES if options.frames is None else options.frames,
+                                     frames=options.frames,
                                      verify=not options.no_verify, progress=progress, equalise=Equalise(options.equalise),
                                      bus_bits=options.bus_bits, memory_bits=options.memory_bits, loaded=options.loaded,
                                      host_pins=options.host_pins)

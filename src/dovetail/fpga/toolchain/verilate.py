@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from math import inf
 from pathlib import Path
 
@@ -96,13 +97,17 @@ class BuildTarget:
         return (*(("-shared",) if self.shared else ()), "-pthread", *packed)
 
 
-def build(designs: Sequence[Design], cycles: float = inf) -> Path:
+Counted = Callable[[int, int], None]
+"""Told how many of how many compilations are done."""
+
+
+def build(designs: Sequence[Design], cycles: float = inf, progress: Counted | None = None) -> Path:
     """Folder with the simulation program of these designs, and with the memory images they read; cached by content.
 
     The folder must be the working directory of the program. `cycles` says how long a design is about to be simulated.
     """
     harness = Path(__file__).with_name("harness.cpp")
-    return build_target(BuildTarget(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES))
+    return build_target(BuildTarget(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES), progress)
 
 
 def cycles_of(design: Design, frames: int) -> int:
@@ -111,7 +116,7 @@ def cycles_of(design: Design, frames: int) -> int:
     return design.latency_cycles + frames * max(design.interval_cycles, beats)
 
 
-def build_target(target: BuildTarget) -> Path:
+def build_target(target: BuildTarget, progress: Counted | None = None) -> Path:
     """Folder with a target's result beside the files it was made from; cached by content.
 
     Where an optimised result is there already, it serves a quick target too.
@@ -134,7 +139,7 @@ def build_target(target: BuildTarget) -> Path:
         tools.run_tool(Command("verilator", arguments, folder, folder / "verilator.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES,
                                verilator.environment))
         try:
-            _compile(verilator, compiler, folder, target)
+            _compile(verilator, compiler, folder, target, progress)
         except ToolError as error:
             if target.trace and re.search(r"\b(lz4|zlib)\.h\b|-l(lz4|z)\b", str(error)):
                 raise ToolError(f"waveforms: the C++ compiler finds no zlib or lz4; {INSTALL_WAVEFORMS}") from None
@@ -143,7 +148,7 @@ def build_target(target: BuildTarget) -> Path:
     return tools.cached("simulate", key, make)[0]
 
 
-def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget) -> None:
+def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget, progress: Counted | None) -> None:
     """Compile what Verilator wrote, two files at a time, and link it with the harness and the run-time library.
 
     Verilator's own makefile is not used: the one in the Python package names the compiler of the machine it was built on.
@@ -158,7 +163,8 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget)
     common = {level: _common_header(verilator, compiler, (*options, level)) for level in sorted({level for _, level, _ in units})}
     commands = [_compilation(compiler, _unit(folder, name, batch), (*options, "-I.", "-I..", level, *common[level]))
                 for name, level, batch in units]
-    tools.run_tools(commands)
+    done = count(1)
+    tools.run_tools(commands, on_done=None if progress is None else lambda _: progress(next(done), len(commands)))
     objects = [*sorted((folder / "generated").glob("*.o")), *sorted(library.glob("*.o"))]
     link = (*compiler.command, "-o", target.result, *map(str, objects), *target.link_options(verilator))
     tools.run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))

@@ -17,6 +17,7 @@ from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Device, Kind, Platform
+from dovetail.progress import Progress, silent
 
 ARRAYS_ALONE = (Architecture.SEML, Architecture.MONOLITHIC)
 """Kinds without engines of layers' own."""
@@ -94,14 +95,15 @@ def region_of(graph: Graph, device: Device, architecture: Architecture | None = 
     return best
 
 
-def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal) -> JudgedAccelerator:
+def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal,
+          progress: Progress = silent) -> JudgedAccelerator:
     """The best accelerator of a kind for a whole graph (`region_of` cut out of a network), with its bound.
 
     Raises:
         InfeasibleError: none of this kind fits the device.
     """
     if architecture is Architecture.AUTO:
-        return best_of(graph, device, CHOICES, goal)
+        return best_of(graph, device, CHOICES, goal, progress)
     return judged(search_of(graph, device, architecture), architecture, goal)
 
 
@@ -125,10 +127,12 @@ def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal,
     return JudgedAccelerator(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
 
 
-def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal) -> JudgedAccelerator:
+def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal,
+            progress: Progress = silent) -> JudgedAccelerator:
     """The best of several kinds; its bound holds for all of them. Every kind is searched below the best of those before it."""
     found, reasons, blocks = list[JudgedAccelerator](), list[str](), Blocks(graph, device)
-    for kind in choices:
+    for number, kind in enumerate(choices):
+        progress(f"choose an accelerator: {kind}", number, len(choices))
         known = min(found, key=lambda j: j.clocks).found if found else None
         try:
             found.append(judged(search_of(graph, device, kind, blocks), kind, goal, known))
