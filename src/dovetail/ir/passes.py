@@ -73,8 +73,8 @@ def sink_shuffles(graph: Graph) -> Graph:
         depth = np.arange(channels // op.block)
         rows = np.tile(depth, op.block) if op.depth_first else np.repeat(depth, op.block)
         constants = [Constant(c.name, c.array[rows], c.scheme) for c in graph.params(node)]
-        swapped = {shuffle.name: replace(node, op=replace(node.op, filters=channels, groups=channels) if node.params else node.op,
-                                         inputs=shuffle.inputs, output=shuffle.output),
+        before = Conv(channels, Window((1, 1)), channels, node.op.clamp) if node.params else node.op
+        swapped = {shuffle.name: replace(node, op=before, inputs=shuffle.inputs, output=shuffle.output),
                    node.name: replace(shuffle, inputs=(shuffle.output,), output=node.output)}
         tensor = replace(graph.tensors[shuffle.output], shape=graph.shape(first.output))
         graph = graph.with_nodes((swapped.get(n.name, n) for n in graph.nodes), [tensor], constants)

@@ -107,6 +107,6 @@ def repeated_scales(scheme: Scheme, times: int, axis: int, rounds: int = 1) -> S
     """A scheme with every scale so many times along an axis, all of them in so many rounds; one for all stays as it is."""
     if scheme.axis is None:
         return scheme
-    exponents, mantissas = (tuple(v for _ in range(rounds) for v in values for _ in range(times))
-                            for values in (scheme.exponents, scheme.mantissas))
-    return replace(scheme, exponents=exponents, mantissas=mantissas, axis=axis)
+    order = [i for _ in range(rounds) for i in range(len(scheme.exponents)) for _ in range(times)]
+    mantissas = tuple(scheme.mantissas[i] for i in order) if scheme.mantissas else ()
+    return replace(scheme, exponents=tuple(scheme.exponents[i] for i in order), mantissas=mantissas, axis=axis)
