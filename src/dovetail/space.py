@@ -15,6 +15,7 @@ from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Graph
 from dovetail.partition.accelerator.architecture import (
+    ARRAYS_ALONE,
     CHOICES,
     JudgedAccelerator,
     accelerated_device,
@@ -22,11 +23,12 @@ from dovetail.partition.accelerator.architecture import (
     pinned,
     reason_outside,
     region_of,
+    smaller_regions,
 )
 from dovetail.partition.options import AUTO, DIRECT, Options
-from dovetail.partition.plan import Assignment, Goal, Plan, Status, whole_on
+from dovetail.partition.plan import Assignment, Goal, Plan, Split, Status, whole_on
 from dovetail.platform.accelerator import Architecture
-from dovetail.platform.device import Kind, Platform
+from dovetail.platform.device import Device, Kind, Platform
 from dovetail.progress import Progress
 from dovetail.schedule.program import lower
 from dovetail.words import counted
@@ -190,15 +192,13 @@ def accelerator(asked: Question, kind: Architecture) -> tuple[str, Form]:
         UnsupportedError: the board has not exactly one FPGA, the network nothing for it, or a node of it is placed elsewhere.
     """
     graph, goal, device = asked.graph, asked.options.goal, accelerated_device(asked.platform)
-    pins = pinned(graph, region_of(graph, device, kind), device.name)
+    asked.progress(f"choose {kind} accelerator", 0, 1)
+    inside, pins, judged = _largest_that_fits(asked, device, kind)
+    asked.progress(f"choose {kind} accelerator", 1, 1)
     for name, split in asked.pins.items():
         if pins.get(name, split) != split:
             raise UnsupportedError(f"node {name}: placed on {', '.join(split.devices)}, where an accelerator would hold it; "
                                    "leave out --pin or --architecture")
-    inside = cut_out(graph, pins, asked.platform.host, device.name)
-    asked.progress(f"choose {kind} accelerator", 0, 1)
-    judged = judge(inside, device, kind, goal, asked.progress)
-    asked.progress(f"choose {kind} accelerator", 1, 1)
     what = "one frame every" if goal is Goal.THROUGHPUT else "one frame in"
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
             f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "
@@ -210,6 +210,22 @@ def accelerator(asked: Question, kind: Architecture) -> tuple[str, Form]:
              f"{counted(len(inside.nodes), 'node')} from {inside.nodes[0].name} to {inside.nodes[-1].name}")
     return words, Form(asked.platform.with_accelerator(device.name, judged.accelerator), {**asked.pins, **pins}, judged,
                        frozenset(pins), (note, *outside[:1]))
+
+
+def _largest_that_fits(asked: Question, device: Device, kind: Architecture) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
+    """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
+    graph = asked.graph
+    region, smaller = region_of(graph, device, kind), smaller_regions(graph, device)
+    while True:
+        pins = pinned(graph, region, device.name)
+        inside = cut_out(graph, pins, asked.platform.host, device.name)
+        try:
+            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress)
+        except InfeasibleError:
+            found = next((r for r in smaller if 0 < r.stop - r.start < region.stop - region.start), None)
+            if kind in ARRAYS_ALONE or found is None:
+                raise
+            region = found
 
 
 def _kinds(kind: Architecture) -> str:

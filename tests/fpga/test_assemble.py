@@ -13,6 +13,7 @@ from dovetail.fpga.assemble import build_design, unsupported
 from dovetail.fpga.design import Design
 from dovetail.fpga.toolchain.simulate import Simulation, simulate_many
 from dovetail.ir import (
+    Add,
     Array,
     AvgPool,
     Clamp,
@@ -24,7 +25,6 @@ from dovetail.ir import (
     Graph,
     Lookup,
     MaxPool,
-    Mul,
     Node,
     Op,
     Reshape,
@@ -225,13 +225,12 @@ def test_what_cannot_be_mapped_is_said_in_one_sentence(op: Op, shape: tuple[int,
     assert str(caught.value) == f"design top: {reason}; place it on another device"
 
 
-def test_a_gate_per_channel_waits_for_a_whole_frame_and_says_so() -> None:
-    tensors = {"x": Tensor("x", (1, 2, 5, 5), S8), "s": Tensor("s", (1, 2, 1, 1), S8), "y": Tensor("y", (1, 2, 5, 5), S8)}
-    graph = Graph("gate", ("x", "s"), ("y",), (Node("node", Mul(), ("s", "x"), (), "y"),), tensors)
-    reason = "one value per channel for a whole map; it waits for a whole frame, which streams cannot"
-    assert unsupported(graph, graph.nodes[0]) == f"node: {reason}"
+def test_sums_of_one_value_per_channel_and_of_one_map_are_refused_for_their_channels() -> None:
+    tensors = {"x": Tensor("x", (1, 1, 5, 5), S8), "s": Tensor("s", (1, 2, 1, 1), S8), "y": Tensor("y", (1, 2, 5, 5), S8)}
+    graph = Graph("sum", ("x", "s"), ("y",), (Node("node", Add(), ("s", "x"), (), "y"),), tensors)
+    assert unsupported(graph, graph.nodes[0]) == "node: inputs stream [2, 1] channels; they must agree"
     fpga = load_platform("tx2-c10gx").device("fpga")
-    assert why_not(graph, graph.nodes[0], fpga) == f"fpga: node has {reason}"
+    assert why_not(graph, graph.nodes[0], fpga) == "fpga: node adds streams of 2, 1 channels; they must agree"
 
 
 def test_a_table_per_feature_of_a_flattened_map_is_refused() -> None:

@@ -1,11 +1,11 @@
 """When a design does what: latency and interval from closed forms, and the FIFOs without which it would be slower.
 
 The design is timed three times. *Eager* times assume that sources send at once and no FIFO ever fills: they are the earliest
-possible, and those of the outputs are the promise. *Late* times are the latest that still keep it; from them come the
-latest times of the graph's inputs. The *paced* schedule starts from those, each engine as soon as it can: a fast engine
-before a slow one no longer computes ahead. An engine that lets a map wait for one value per channel takes it as late as it may, so
-that the map waits once, in front of it, and not again behind it. FIFOs that hold what waits in the paced schedule are deep enough: engines that
-run as soon as they can, held up by full FIFOs alone, are never later than any schedule those FIFOs allow.
+possible, and those of the outputs are the promise. *Late* times are the latest that still keep it; from them come the latest
+times of the graph's inputs. The *paced* schedule starts from those, each engine as soon as it can: a fast engine before a slow
+one no longer computes ahead. An engine that lets a map wait for one value per channel takes it as late as it may, so that the
+map waits once, in front of it, and not again behind it. FIFOs that hold what waits in the paced schedule are deep enough:
+engines that run as soon as they can, held up by full FIFOs alone, are never later than any schedule those FIFOs allow.
 """
 
 from __future__ import annotations

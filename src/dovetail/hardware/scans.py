@@ -56,7 +56,7 @@ def keeps(graph: Graph, node: Node) -> bool:
 
 
 def phases_of(graph: Graph) -> dict[str, int]:
-    """By node, the phase of a frame in which it works: a sum that leaves one pixel saw all of its input, and its readers follow."""
+    """By node, the phase of a frame in which it works: what sums up a map saw all of it, so readers follow."""
     leaves, found = dict.fromkeys(graph.inputs, 0), dict[str, int]()
     for node in graph.nodes:
         found[node.name] = max((leaves[t] for t in node.inputs), default=0)

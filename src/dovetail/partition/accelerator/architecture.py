@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dovetail.cost import why_not
+import numpy as np
+
+from dovetail.cost import Floats, why_not
 from dovetail.cost.accelerator import arrays_of
 from dovetail.cost.array import reason_refused
+from dovetail.cost.budget import usable
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.ir import Graph, MaxPool, Node
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
-from dovetail.partition.accelerator.dedicated import multiplications_of
+from dovetail.partition.accelerator.choice import shares_of
+from dovetail.partition.accelerator.dedicated import engines_within, multiplications_of
 from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
@@ -21,6 +26,10 @@ from dovetail.progress import Progress, silent
 
 ARRAYS_ALONE = (Architecture.SEML, Architecture.MONOLITHIC)
 """Kinds without engines of layers' own."""
+LONG_PACE = 1 << 20
+"""Clocks of the interval at which layers are judged by the engine that fills least. Chosen, not measured."""
+PARTS_FILLED = (1.0, 0.8, 0.6, 0.4, 0.2)
+"""How much of the FPGA the smallest engines of runs may fill, one after the other. Chosen, not measured."""
 CHOICES = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA)
 """What `auto` chooses from; direct mapping is the corner of SESL in which nothing is folded."""
 
@@ -79,19 +88,41 @@ def region_of(graph: Graph, device: Device, architecture: Architecture | None = 
     """
     reasons = [reason_outside(graph, node, device, architecture) for node in graph.nodes]
     able = [reason is None for reason in reasons]
-    cuts, best, most = cut_points(graph), AcceleratedRegion(0, 0), 0
-    for start in cuts:
-        stop = start
-        while stop < len(able) and able[stop]:
-            stop += 1
-        stop = max((c for c in cuts if c <= stop), default=start)
-        work = multiplications_of(graph, graph.nodes[start:stop])
-        if work > most:
-            best, most = AcceleratedRegion(start, stop), work
+    best = _longest_run(graph, able, np.zeros((len(able), 1)))
     if best.stop <= best.start:
         first = next((f" ({reason})" for reason in reasons if reason is not None), "")
         raise UnsupportedError(f"graph {graph.name}: no run of layers with one tensor in and one out fits the FPGA{first}; "
                                "plan without --architecture")
+    return best
+
+
+def smaller_regions(graph: Graph, device: Device) -> Iterator[AcceleratedRegion]:
+    """Runs of nodes for engines of their own that fill less and less of the FPGA, where `region_of` finds one that does not fit.
+
+    Layers count with the engine that fills least at a long pace; faster ones fill more, so each run leaves more than that free.
+    """
+    names = tuple(sorted(device.resources))
+    budget = np.array([usable(device, accelerator=True)[r] for r in names])
+    needs, able = np.zeros((len(graph.nodes), len(names))), [reason_outside(graph, n, device, None) is None for n in graph.nodes]
+    for index in (i for i, can in enumerate(able) if can):
+        shares = shares_of(engines_within(graph, graph.nodes[index], device, names, LONG_PACE).needs, budget)
+        able[index] = bool(len(shares))
+        needs[index] = shares[shares.sum(axis=1).argmin()] if len(shares) else 0.0
+    for part in PARTS_FILLED:
+        yield _longest_run(graph, able, needs / part)
+
+
+def _longest_run(graph: Graph, able: Sequence[bool], shares: Floats) -> AcceleratedRegion:
+    """The run of able nodes between cut points whose shares of each resource stay below one, and that multiplies most."""
+    cuts, best, most = cut_points(graph), AcceleratedRegion(0, 0), 0
+    for start in cuts:
+        stop, used = start, np.zeros(shares.shape[1])
+        while stop < len(able) and able[stop] and np.all(used + shares[stop] <= 1):
+            used, stop = used + shares[stop], stop + 1
+        stop = max((c for c in cuts if c <= stop), default=start)
+        work = multiplications_of(graph, graph.nodes[start:stop])
+        if work > most:
+            best, most = AcceleratedRegion(start, stop), work
     return best
 
 

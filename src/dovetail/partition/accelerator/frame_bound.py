@@ -5,10 +5,10 @@ last beat of its input came, what is left to do. For every layer j of the path
 
     frame >= before the first output, of all in front of j  +  until the last output, of j  +  left, of all behind j  +  arrays
 
-whatever the pace of the others is. A layer that sums up a whole map ends a phase: what follows starts with its output. So the clocks
-of all phases of a path add up, each with a layer j of its own; before the last phase only the first beat of j's last pixel counts,
-since sums begin to leave with it. So the least that fractions of engines within the budget take is below every accelerator that
-is built. Pipeline stages are left out.
+whatever the pace of the others is. A layer that sums up a whole map ends a phase: what follows starts with its output. So the
+clocks of all phases of a path add up, each with a layer j of its own; before the last phase only the first beat of j's last
+pixel counts, since sums begin to leave with it. So the least that fractions of engines within the budget take is below every
+accelerator that is built. Pipeline stages are left out.
 
 The programme has one option of every group and many options: it is solved over those that matter, column after column. The duals
 of a small programme price all options at once; what would lower its value joins it, until nothing would. Whatever the duals are,
@@ -96,7 +96,7 @@ def reach_of(raster: Raster) -> Reach:
 
 
 def clocks_of(reach: Reach, table: FoldTable | None, padded: bool = False) -> Floats:
-    """Of engines, row by row: clocks before the first output, until the last one, left after the last input, to its last pixel's begin.
+    """Of engines, row by row: clocks before the first output, until the last one, left after the last input, to the last pixel.
 
     Without folds it is one engine that takes a pixel per clock.
     """
@@ -267,7 +267,10 @@ class FrameBounds:
 
 @dataclass(frozen=True, slots=True)
 class Programme:
-    """Least sum of z, for x >= 0 that take one option of every row of `one_each`, shares x <= 1, frames x + constants <= parts z."""
+    """Least sum of z, for x >= 0 that take one option of every row of `one_each`.
+
+    Limits are shares x <= 1 and frames x + constants <= parts z.
+    """
 
     groups: tuple[slice, ...]
     """Options, of which at most one is taken."""
@@ -297,7 +300,8 @@ def solved(programme: Programme, taken: Ints, enough: Callable[[float], bool]) -
         if answer.x is None:
             return best, taken
         prices, each = np.minimum(0.0, answer.ineqlin.marginals), np.asarray(answer.eqlin.marginals)
-        prices = prices / max(1.0, float((prices @ under).max()), float(prices @ beyond) / OVERFULL)  # what z and excess cost at the most
+        most = max(1.0, float((prices @ under).max()), float(prices @ beyond) / OVERFULL)  # what z and excess cost at the most
+        prices = prices / most
         reduced = -(prices @ everything) - each @ programme.one_each
         lower = sum(min(0.0, float(reduced[g].min(initial=0.0))) for g in programme.groups)
         best = max(best, float(prices @ limits + each.sum() + lower))

@@ -8,8 +8,9 @@ kind: the bound.
 
 A frame by itself passes phases one after the other, where a layer needs all that comes before it: a map waits for its gate, a
 classifier for its average. Their engines need not be equally fast, so paces are looked at in which each phase has its share
-(`phase_shares`), beside those that are the same for all. One frame is scheduled through the engines chosen, beat by beat, and played on the arrays behind them (`made`); what no
-accelerator goes below is a linear programme of its own (`frame_bound.py`), since engines of a frame need not be equally fast.
+(`phase_shares`), beside those that are the same for all. One frame is scheduled through the engines chosen, beat by beat, and
+played on the arrays behind them (`made`); what no accelerator goes below is a linear programme of its own (`frame_bound.py`),
+since engines of a frame need not be equally fast.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dovetail.cost.folded import layer_pace
 from dovetail.cost.passage import frame_passage
 from dovetail.errors import InfeasibleError
 from dovetail.hardware.folds import Fold
+from dovetail.hardware.scans import phases_of
 from dovetail.ir import Conv, Gemm, Graph
 from dovetail.partition.accelerator.blocks import BlockOption, Blocks
 from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_fill, shares_of, undominated
@@ -229,9 +231,25 @@ class AcceleratorSearch:
         interval = max(float(slowest), block.interval if block else 0.0)
         folds = {node.name: fold for node, fold in zip(self.graph.nodes, row.folds, strict=False) if fold is not None}
         latency = self._one_frame(cut, folds, tuple(f.block.depthwise.name for f, _ in fused), block, pace)
+        if self.shares is not None:
+            used = used + self._more_words({i: self.engine(i, pace).steps[places[i]] for i in alone}, pace,
+                                           dict.fromkeys(inside, max(1, slowest)))
+            latency = latency if np.all(used <= self.budget) else inf
         needs = dict(zip(self.names, map(float, used), strict=True))
         return FoundAccelerator(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
+
+    def _more_words(self, alone: dict[int, int], pace: int, fused: dict[int, int]) -> Floats:
+        """What layers without weights need more than at a pace, since they keep up with their phase; clocks by node."""
+        nodes, phases, more = self.graph.nodes, phases_of(self.graph), np.zeros(len(self.names))
+        slowest = dict[int, int]()
+        for i, steps in (alone | fused).items():
+            slowest[phases[nodes[i].name]] = max(slowest.get(phases[nodes[i].name], 1), steps)
+        for i in alone:
+            if not isinstance(nodes[i].op, Conv | Gemm):
+                kept = engines_within(self.graph, nodes[i], self.device, self.names, slowest[phases[nodes[i].name]])
+                more += kept.needs[0] - self.engine(i, pace).needs[0]
+        return more
 
     def _one_frame(self, cut: int, folds: dict[str, Fold], fused: tuple[str, ...], block: BlockOption | None,
                    pace: int) -> float:
