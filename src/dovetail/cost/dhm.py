@@ -182,7 +182,7 @@ def distributed(depth: int | Floats, width: Floats, shapes: tuple[tuple[int, int
     return best, banks
 
 
-def ram_blocks(depth: int | Floats, width: Floats, shapes: tuple[tuple[int, int], ...]) -> Floats:
+def ram_blocks(depth: float | Floats, width: Floats, shapes: tuple[tuple[int, int], ...]) -> Floats:
     """Blocks of a memory of `depth` words of `width` bits, in the cheapest configuration."""
     fewest = np.ceil(depth / shapes[0][0]) * np.ceil(width / shapes[0][1])
     for words, bits in shapes[1:]:

@@ -258,7 +258,7 @@ def _tree_bits(terms: Ints, bits: Ints) -> tuple[Ints, Ints]:
 def _control_bits(t: FoldTable) -> Ints:
     """Widths of counters: those of the raster, of the rounds, and of the output FIFO and its credits."""
     rounds = sum((_bits_of(count) for count in (t.blocks, t.slices, t.passes, t.clocks)), np.zeros_like(t.blocks))
-    return t.counter_bits + rounds + 4 * (FIFO_WORDS - 1).bit_length()
+    return np.asarray(t.counter_bits + rounds + 4 * (FIFO_WORDS - 1).bit_length(), dtype=np.int64)
 
 
 def resources_of(content: EngineContent, table: FoldTable, model: DhmModel) -> Floats:
