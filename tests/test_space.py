@@ -18,7 +18,7 @@ from dovetail.planning import Options, decide, make_plan
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import silent
-from dovetail.space import Question, weigh
+from dovetail.space import PlanQuestion, weigh
 from tests.strategies import Net
 
 SWITCHES: tuple[Mapping[str, Any], ...] = ({"fold": DIRECT}, {"fold": AUTO}, {"fold": 4096}, {"architecture": "sesl"},
@@ -41,10 +41,10 @@ def small(part: float) -> Platform:
         replace(d, resources={r: part * v for r, v in d.resources.items()}) if d.kind is Kind.FPGA else d for d in board.devices))
 
 
-def asked(graph: Graph, board: Platform, options: Options) -> Question:
+def asked(graph: Graph, board: Platform, options: Options) -> PlanQuestion:
     def solve(where: Platform, pins: Mapping[str, Any], ceiling: float) -> Plan:
         return make_plan(graph, where, replace(options, explained=False), pins)[0]
-    return Question(graph, board, options, options.pinned(graph), solve, silent)
+    return PlanQuestion(graph, board, options, options.pinned(graph), solve, silent)
 
 
 @pytest.mark.parametrize(("goal", "part"), [(Goal.LATENCY, 1.0), (Goal.THROUGHPUT, 0.02), (Goal.ENERGY, 0.02)])

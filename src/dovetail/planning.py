@@ -19,7 +19,7 @@ from dovetail.progress import Progress, silent
 from dovetail.schedule.list_schedule import Timeline, schedule
 from dovetail.schedule.parts import plan_within
 from dovetail.schedule.program import lower
-from dovetail.space import Question, weigh
+from dovetail.space import PlanQuestion, weigh
 from dovetail.words import counted
 
 NEAR = 0.05
@@ -115,7 +115,7 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
     quick = replace(options, thrift=0.0, explained=False)
-    space = weigh(Question(graph, platform, options, assignment,
+    space = weigh(PlanQuestion(graph, platform, options, assignment,
                            lambda board, pins, ceiling: _solved(graph, board, quick, pins, ceiling), progress))
     best = space.forms[space.best]
     progress("plan", 0, 1)

@@ -49,7 +49,7 @@ The search may end where no plan is below the objective that is given.
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class FpgaForm:
     """What the FPGAs become, and the nodes that are placed with it; `judged` is what is known of an accelerator."""
 
     platform: Platform
@@ -77,7 +77,7 @@ class Space:
     """What is weighed, in words, and the forms; with their plans where there are several, None where limits leave none."""
 
     words: tuple[str, ...]
-    forms: tuple[Form, ...]
+    forms: tuple[FpgaForm, ...]
     plans: tuple[Plan | None, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanQuestion:
     """A network on a board as the options ask for it."""
 
     graph: Graph
@@ -109,7 +109,7 @@ class Question:
     solve: Solve
     progress: Progress
 
-    def tried(self, form: Form, reached: float = inf) -> Plan | None:
+    def tried(self, form: FpgaForm, reached: float = inf) -> Plan | None:
         """The best plan of a form, or any that is no better than what is reached already; None where limits leave none."""
         try:
             return self.solve(form.platform, form.pins, reached)
@@ -122,7 +122,7 @@ def proven(goal: Goal) -> bool:
     return goal in (Goal.LATENCY, Goal.THROUGHPUT)
 
 
-def weigh(asked: Question) -> Space:
+def weigh(asked: PlanQuestion) -> Space:
     """All that the options ask for.
 
     Raises:
@@ -130,7 +130,7 @@ def weigh(asked: Question) -> Space:
         UnsupportedError: an accelerator was asked for that the board or the network has nothing for.
     """
     options, fpgas = asked.options, asked.platform.of_kind(Kind.FPGA)
-    plain = Form(asked.platform, asked.pins)
+    plain = FpgaForm(asked.platform, asked.pins)
     if options.architecture is not None:
         words, form = accelerator(asked, Architecture(options.architecture))
         return Space((words,), (form,))
@@ -154,13 +154,13 @@ def weigh(asked: Question) -> Space:
 MAPPED = "direct mapping"
 
 
-def folds(asked: Question) -> Space:
+def folds(asked: PlanQuestion) -> Space:
     """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best.
 
     A frame takes at least the pace wherever an FPGA computes anything, and plans without it are among those of direct mapping: a
     pace that is no shorter than the best plan so far needs no search.
     """
-    forms = [Form(asked.platform, asked.pins)]
+    forms = [FpgaForm(asked.platform, asked.pins)]
     plans = [asked.tried(forms[0])]
     paces, clock_hz = [0], max(d.clock_hz or inf for d in asked.platform.of_kind(Kind.FPGA))
 
@@ -172,7 +172,7 @@ def folds(asked: Question) -> Space:
                 least = min((plan.objective for plan in plans if plan is not None), default=inf)
                 late = proven(asked.options.goal) and pace / clock_hz >= least
                 paces.append(pace)
-                forms.append(Form(asked.platform.with_pace(pace), asked.pins))
+                forms.append(FpgaForm(asked.platform.with_pace(pace), asked.pins))
                 plans.append(None if late else asked.tried(forms[-1], least))
         return paces[Space((), tuple(forms), tuple(plans)).best]
 
@@ -184,7 +184,7 @@ def folds(asked: Question) -> Space:
     return Space((MAPPED, words), tuple(forms), tuple(plans))
 
 
-def accelerator(asked: Question, kind: Architecture) -> tuple[str, Form]:
+def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]:
     """The best accelerator of a kind for the run of layers that the board's FPGA can compute, and what was chosen from.
 
     Raises:
@@ -208,11 +208,11 @@ def accelerator(asked: Question, kind: Architecture) -> tuple[str, Form]:
     outside = [f"{reason}; planned on the other devices" for reason in reasons if reason is not None]
     words = (f"{'all accelerators' if proven(goal) else 'the fastest accelerator'} of {_kinds(kind)} for "
              f"{counted(len(inside.nodes), 'node')} from {inside.nodes[0].name} to {inside.nodes[-1].name}")
-    return words, Form(asked.platform.with_accelerator(device.name, judged.accelerator), {**asked.pins, **pins}, judged,
+    return words, FpgaForm(asked.platform.with_accelerator(device.name, judged.accelerator), {**asked.pins, **pins}, judged,
                        frozenset(pins), (note, *outside[:1]))
 
 
-def _largest_that_fits(asked: Question, device: Device, kind: Architecture) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
+def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
     """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
     graph = asked.graph
     region, smaller = region_of(graph, device, kind), smaller_regions(graph, device)
