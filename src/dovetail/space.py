@@ -212,7 +212,8 @@ def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]
                        frozenset(pins), (note, *outside[:1]))
 
 
-def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
+def _largest_that_fits(asked: PlanQuestion, device: Device,
+                       kind: Architecture) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
     """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
     graph = asked.graph
     region, smaller = region_of(graph, device, kind), smaller_regions(graph, device)
