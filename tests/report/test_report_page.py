@@ -200,6 +200,12 @@ def test_a_plan_without_intervals_has_a_verdict_without_errors() -> None:
     assert "limited by" not in _words(render(_report(plan=old))).lower()
 
 
+def test_a_figure_that_links_alone_set_is_not_called_exact() -> None:
+    linked = replace(sample.plan(), intervals={"interval_s": (400e-6, 400e-6)})
+    said = parse(render(_report(plan=linked))).one(id="verdict").text
+    assert ": 2,500 frames/s (set by links, which state no error), 577 µs and 5.50 mJ per frame, at 90 % confidence; " in said
+
+
 def test_frames_are_compared_as_frames() -> None:
     paced = replace(sample.plan(), goal=Goal.THROUGHPUT, objective=400e-6)
     said = parse(render(_report(plan=paced))).one(id="verdict").text

@@ -49,6 +49,8 @@ def error(value: float, ends: tuple[float, float] | None) -> str:
     """An interval as percents of the value between its ends: ` (±4 %)`, ` (−33 to +50 %)`."""
     if ends is None or not value:
         return ""
+    if ends[0] == value == ends[1]:
+        return " (set by links, which state no error)"
     less, more = (units.significant(100 * abs(end / value - 1), 2) for end in ends)
     return f" (±{more} %)" if less == more else f" (−{less} to +{more} %)"
 
