@@ -180,8 +180,9 @@ def folds(asked: PlanQuestion) -> Space:
     for factors in NEARER if best else ():
         best = attempt([int(best * factor) for factor in factors])
     asked.progress("folds", TRIES, TRIES)
-    words = f"folded engines of at most {', '.join(f'{p:,}' for p in sorted(paces[1:]))} clocks per frame, alike for all layers"
-    return Space((MAPPED, words), tuple(forms), tuple(plans))
+    least, *_, most = sorted(paces[1:])
+    return Space((MAPPED, f"folded engines at {len(paces) - 1} paces from {least:,} to {most:,} clocks per frame"), tuple(forms),
+                 tuple(plans))
 
 
 def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]:

@@ -188,16 +188,13 @@ class Plan:
     @property
     def bound_covers(self) -> str:
         """Of which plans the bound speaks, in words."""
-        became = f"{'; '.join(self.space)}; of each " if self.space else ""
-        return became + self._candidates_covered
-
-    @property
-    def _candidates_covered(self) -> str:
+        covered = f"{CANDIDATES} of {' and '.join(filter(None, (', '.join(self.space[:-1]), self.space[-1])))}" if self.space \
+            else CANDIDATES
         if any(FEWER in note for note in self.notes):
-            return f"{CANDIDATES}; fewer of them where many tensors are alive at once"
+            return f"{covered}; fewer of them where many tensors are alive at once"
         if self.beyond > 0:
-            return f"{CANDIDATES}; cuts of this plan lie between them, of which no bound is known but that they are better"
-        return CANDIDATES
+            return f"{covered}; cuts of this plan lie between them, of which no bound is known but that they are better"
+        return covered
 
     @property
     def proven(self) -> bool:

@@ -16,7 +16,7 @@ BETTER = {"latency": ("faster", "slower"), "energy": ("less energy", "more energ
           "throughput": ("more frames", "fewer frames")}
 """How a ratio of objectives reads for each goal."""
 ENGINES = " with these engines"
-"""What a bound leaves out on boards with FPGAs: other engines than the plan has."""
+"""What a bound leaves out where it was decided before what FPGAs become: other engines than the plan has."""
 ERRORS = ("errors of one device's model add up over its layers, those of different devices are independent; energy errs as time "
           "does, links are taken as the board states them")
 """Under which assumptions the intervals of a verdict hold."""
@@ -91,7 +91,8 @@ def proof(plan: Mapping[str, Any]) -> str:
 def scope(plan: Mapping[str, Any]) -> str:
     """Over which plans the bound holds."""
     covered, _, rest = plan["bound_covers"].partition(" (see notes)")
-    return f"{'some of the' if 'fewer' in rest else 'all'} {covered}{ENGINES if plan['resources'] else ''}"
+    engines, _, fewer = rest.partition(";")
+    return f"{'some of the' if 'fewer' in fewer else 'all'} {covered}{engines or (ENGINES if plan['resources'] else '')}"
 
 
 def limited(plan: Mapping[str, Any]) -> str:
