@@ -19,8 +19,8 @@ from tests.partition.worlds import Synthetic, platform, residual
 pytestmark = pytest.mark.quick
 
 KEYS = {"schema", "model", "platform", "goal", "mode", "solver", "status", "objective", "best_objective", "lower_bound", "gap",
-        "beyond", "candidate_bound", "bound_covers", "space", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "baselines",
-        "clocks", "objective_low", "objective_high", "confidence", "intervals", "limited_by",
+        "beyond", "candidate_bound", "bound_covers", "latency_s", "energy_j", "makespan_s", "interval_s", "busy_s", "baselines",
+        "clocks", "objective_low", "objective_high", "confidence", "intervals", "limited_by", "space",
         "pinned", "assignment", "resources", "nodes", "notes"}
 
 
