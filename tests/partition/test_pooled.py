@@ -134,7 +134,7 @@ def test_a_ring_that_is_nearly_full_has_a_plan_near_its_bound(tmp_path: Path, na
     node by input channels that come from the host, and of the third the host takes some of what no board has room for.
     """
     (tmp_path / "m.onnx").write_bytes(zoo.build(name))
-    found = plan(graph_to_plan(tmp_path / "m.onnx")[0], load_platform("fic:8"),
+    found = plan(graph_to_plan(tmp_path / "m.onnx")[0], load_platform("fic:8").with_fill(1.0),
                  replace(PROOF, off_grid=True, explained=False, time_limit_s=8.0))
     assert found.gap <= gap
 
@@ -146,5 +146,5 @@ def test_a_plan_along_many_boards_is_near_its_bound(name: str, board: str, gap: 
     are, so nodes are cut between the candidates.
     """
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
-    found, _ = make_plan(graph_to_plan(light)[0], load_platform(board), Options())
+    found, _ = make_plan(graph_to_plan(light)[0], load_platform(board), Options(fill=1.0))
     assert found.gap <= gap

@@ -74,8 +74,7 @@ def platform(seed: int, kinds: tuple[Kind, ...] = (Kind.CPU, Kind.GPU, Kind.FPGA
     """Devices in a star around the host, with random links; the FPGA has two budgets."""
     rng = seeded(seed, "platform")
     devices = tuple(Device(k.value, k, k.value, "synthetic", float(rng.uniform(0.1, 1.0)), float(rng.uniform(1, 5)),
-                           resources=dict.fromkeys(FPGA_KEYS, budget) if k is Kind.FPGA else {},
-                           parameters={"fill": 1.0} if k is Kind.FPGA else {}) for k in kinds)
+                           resources=dict.fromkeys(FPGA_KEYS, budget) if k is Kind.FPGA else {}) for k in kinds)
     links = tuple(Link(f"link{i}", (kinds[0].value, k.value), float(10 ** rng.uniform(4.5, 6.5)), float(rng.uniform(0, 1e-4)),
                        float(rng.uniform(0, 1e-6)), full_duplex=bool(rng.uniform() < 0.7)) for i, k in enumerate(kinds[1:]))
     return Platform("world", "a synthetic world", kinds[0].value, devices, links)

@@ -13,7 +13,7 @@ from dovetail.cost.folded import chosen_fold, word_part
 from dovetail.errors import InfeasibleError
 from dovetail.ir import Graph, Node
 from dovetail.platform.device import Device, Kind, ModelSet
-from dovetail.platform.fitted import dhm_model
+from dovetail.platform.fitted import dhm_model, model_names
 
 
 def usable(device: Device, accelerator: bool = False) -> dict[str, float]:
@@ -26,8 +26,9 @@ def usable(device: Device, accelerator: bool = False) -> dict[str, float]:
         return dict(device.resources)
     if "fill" in device.parameters:
         return {r: amount * device.parameters["fill"] for r, amount in device.resources.items()}
-    left, unsure = 1 - margin(device, accelerator), (dhm_model(device.model).logic, "register")
-    return {r: amount * left if r in unsure else amount for r, amount in device.resources.items()}
+    left = margin(device, accelerator)
+    unsure = (dhm_model(device.model).logic, "register") if left else ()
+    return {r: amount * (1 - left) if r in unsure else float(amount) for r, amount in device.resources.items()}
 
 
 def margin(device: Device, accelerator: bool = False) -> float:
@@ -37,9 +38,9 @@ def margin(device: Device, accelerator: bool = False) -> float:
     are assumed to be counts above the prediction, so 5 % of designs count more than predicted / (1 - margin). For layers that are
     placed one by one it is that of single layers: they share the fitted coefficients, and one layer can be most of a design, so
     nothing is taken to average out. For an accelerator it is that of whole accelerators, in which errors partly do. The papers'
-    own models are believed as they are.
+    own models are believed as they are, and so are costs that come from no model file.
     """
-    if device.models is not ModelSet.PLANNING:
+    if device.models is not ModelSet.PLANNING or device.model not in model_names():
         return 0.0
     model = dhm_model(device.model)
     return model.accelerator_error if accelerator or device.accelerator is not None else model.error
@@ -50,6 +51,8 @@ def fill_note(device: Device, accelerator: bool = False) -> str:
     if "fill" in device.parameters:
         return f"{device.name}: filled to {device.parameters['fill']:.0%} of each resource at the most, as asked for"
     left = margin(device, accelerator)
+    if not left:
+        return f"{device.name}: filled to the last of each resource, as no error of its area is known"
     return (f"{device.name}: {dhm_model(device.model).logic} and register are filled to {1 - left:.1%} at the most, so that the "
             f"design fits with 95 % confidence (area is estimated to ±{left:.1%}); --fill changes it")
 

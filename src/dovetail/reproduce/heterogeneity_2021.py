@@ -145,8 +145,12 @@ def judge(graph: Graph, board: Platform, assignment: Assignment, parallel: bool)
 
 
 def believed(board: Platform, models: ModelSet) -> Platform:
-    """A board whose FPGA holds what a set of models says; its processors stay without the measuring loop."""
-    return replace(board, devices=tuple(replace(d, models=models) if d.kind is Kind.FPGA else d for d in board.devices))
+    """A board whose FPGA holds what a set of models says; its processors stay without the measuring loop.
+
+    As in the paper, all of the FPGA may be used, and starting a part takes no time of its own.
+    """
+    return replace(board, devices=tuple(replace(d, models=models if d.kind is Kind.FPGA else d.models, dispatch_s=None)
+                                        for d in board.devices)).with_fill(1.0)
 
 
 def reproduce(models: ModelSet = ModelSet.PLANNING, progress: Progress = lambda *_: None,

@@ -80,7 +80,7 @@ def boards_alone(platform: Platform) -> Platform:
         devices=tuple(replace(d, parameters={**d.parameters, **idle}) if d.kind is Kind.CPU
                       else replace(d, resources={**d.resources, "lut": ROUTABLE * d.resources["lut"]}) for d in platform.devices),
         links=tuple(replace(x, bandwidth_bytes_per_s=HOST_LINK_BYTES_PER_S, latency_s=1e-6, full_duplex=True)
-                    if platform.host in x.ends else x for x in platform.links))
+                    if platform.host in x.ends else x for x in platform.links)).with_fill(1.0)
 
 
 def large_layers_shared(graph: Graph, platform: Platform) -> Assignment:
