@@ -14,7 +14,7 @@ NONE = np.zeros(0, dtype=np.int64)
 
 
 def programme_of(seed: int) -> Programme:
-    """Groups of engines, faster ones larger, with one engine that stands for the first two groups' nodes."""
+    """Groups of engines, faster ones larger, with one engine that stands for the first two groups' nodes; up to three phases."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(5, 40, 7)
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -25,16 +25,17 @@ def programme_of(seed: int) -> Programme:
     one_each[:2, groups[6]] = 1.0
     speed = rng.uniform(1, 20, starts[-1])
     shares = rng.uniform(0.2, 1.0, (3, starts[-1])) * speed / 40
-    clocks = rng.uniform(0.5, 1.0, (4, starts[-1])) / speed
-    return Programme(groups, one_each, shares, clocks, rng.uniform(0, 0.1, 4), np.ones((4, 1)))
+    clocks, phases = rng.uniform(0.5, 1.0, (4, starts[-1])) / speed, 1 + seed % 3
+    parts = np.vstack([np.eye(phases)[np.arange(3) % phases], np.ones((1, phases))])
+    return Programme(groups, one_each, shares, clocks, rng.uniform(0, 0.1, 4), parts)
 
 
 def least(programme: Programme) -> float:
     """The whole programme's value by the solver alone."""
-    total = programme.shares.shape[1]
-    upper = np.vstack([np.hstack([programme.shares, np.zeros((3, 1))]), np.hstack([programme.frames, -np.ones((4, 1))])])
-    answer = linprog(np.append(np.zeros(total), 1.0), upper, np.append(np.ones(3), -programme.constants),
-                     np.hstack([programme.one_each, np.zeros((6, 1))]), np.ones(6), (0, None))
+    total, phases = programme.shares.shape[1], programme.parts.shape[1]
+    upper = np.vstack([np.hstack([programme.shares, np.zeros((3, phases))]), np.hstack([programme.frames, -programme.parts])])
+    answer = linprog(np.append(np.zeros(total), np.ones(phases)), upper, np.append(np.ones(3), -programme.constants),
+                     np.hstack([programme.one_each, np.zeros((6, phases))]), np.ones(6), (0, None))
     return float(answer.fun)
 
 

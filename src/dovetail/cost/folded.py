@@ -257,7 +257,7 @@ def _waiting_blocks(graph: Graph, node: Node, part: float, direct: ShareCosts, d
     """RAM blocks of the FIFO in which a map waits for its gate, in words of a part of its channels; of row shares the same."""
     depth, bits = waiting_beats(graph, node)
     words, model = ceil(1 / part), dhm_model(device.model)
-    deep = depth * words * (1 + 2 / GATE_PART)
+    deep = ceil(depth * words * (1 + 2 / GATE_PART))
     blocks = ram_blocks(deep, np.array([float(ceil(bits / words))]), model.shapes) / model.parts
     return np.where(deep * bits / words >= SKIP_BLOCK_BITS, np.full(len(direct.alone_s), float(blocks[0])), 0.0)
 

@@ -210,7 +210,7 @@ def _pointwise(node: Node, size: tuple[int, int], words: int) -> EngineSchedule:
     """An engine that takes a beat of every input and leaves one; an enlargement leaves several."""
     height, width = size
     order = np.arange(height * width * words, dtype=np.int64)
-    stages = JOIN_STAGES + ROUNDING_STAGES
+    stages = JOIN_STAGES + (0 if node.op.table or node.op.formula else ROUNDING_STAGES)  # entries are stored rounded
     rows, columns = node.op.repeats
     taken = order.reshape(height, width, words)[::rows, ::columns].reshape(-1)
     return EngineSchedule(len(order), taken, order, stages)

@@ -383,8 +383,8 @@ def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
         window, _, height, width = window_of(graph, node)
         beats = prod(map_shape(graph.shape(node.output))[1:])
         pixel = node.op.averages and not node.op.window  # over a whole map
-        fill: float = max(0, height * width - 1 if pixel else Raster(window, height, width).first)
-        fill += TYPICAL_STAGES / (longest if height * width == 1 else 1)
+        first = height * width - 1 if pixel else Raster(window, height, width).first
+        fill = max(0, first) + TYPICAL_STAGES / (longest if height * width == 1 else 1)
         most = np.inf if node.op.repeats != (1, 1) else 1.0  # repeated beats take their time, padding is masked
         lag[node.output] = (max(_arrivals(graph, node, lag)) + fill) * min(most, beats / (height * width))
     return lag
