@@ -63,11 +63,12 @@ class FpgaForm:
         """What no plan of this form is below, from its best plan: an accelerator's part cannot be below its kind's bound."""
         if self.judged is None or not proven(plan.goal):
             return plan.lower_bound
-        clock_hz = accelerated_device(self.platform).clock_hz
-        assert clock_hz is not None, "costs of an FPGA need its clock"
-        least_s = self.judged.bound / clock_hz
+        device = accelerated_device(self.platform)
+        assert device.clock_hz is not None, "costs of an FPGA need its clock"
+        least_s = self.judged.bound / device.clock_hz
         if plan.goal is Goal.THROUGHPUT:  # where other devices are slower, no accelerator helps
-            return plan.lower_bound if self.judged.clocks / clock_hz < plan.lower_bound else min(plan.lower_bound, least_s)
+            slowest_s = max((s for name, s in plan.busy_s.items() if name.startswith(f"{device.name} engine ")), default=0.0)
+            return plan.lower_bound if slowest_s < plan.lower_bound else min(plan.lower_bound, least_s)
         part_s = sum(node.compute_s for node in plan.nodes if node.node in self.held)
         return plan.lower_bound - max(0.0, part_s - least_s)
 

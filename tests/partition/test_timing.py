@@ -68,4 +68,6 @@ def test_a_plan_without_sentences_is_the_same_plan() -> None:
     graph, board, costs = residual(2), platform(2), Synthetic(2)
     told, silent = plan(graph, board, costs=costs), plan(graph, board, replace(PROOF, explained=False), costs=costs)
     assert all(n.why for n in told.nodes)
-    assert silent == replace(told, nodes=tuple(replace(n, why="") for n in told.nodes))
+    assert told.intervals
+    assert told.limited_by is not None
+    assert silent == replace(told, nodes=tuple(replace(n, why="") for n in told.nodes), intervals={}, limited_by=None)
