@@ -12,12 +12,12 @@ import numpy as np
 from dovetail import ir
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines import layers
+from dovetail.fpga.engines.blocks import blocks_engine
 from dovetail.fpga.engines.coded_lane import coded_filters
 from dovetail.fpga.engines.floats import float_engine
 from dovetail.fpga.engines.folded import Filters, folded_coded_engine, folded_engine
 from dovetail.fpga.engines.layers import MappedLayer, Rescale, weighted
 from dovetail.fpga.engines.lq import FLOATS, Datapath, coded, coded_window, stepped
-from dovetail.fpga.engines.shuffle import shuffle_engine
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.engines import constant_divisor
@@ -180,13 +180,18 @@ def _select_engines(site: _Site, op: ir.Select) -> tuple[Engine, ...]:
 
 
 def _repeat_engines(site: _Site, op: ir.Upsample) -> tuple[Engine, ...]:
-    same = layers.chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
-    return (layers.repeat_engine(site.layer, op.rows, op.columns, same),)
+    channels = site.layer.output.channels
+    return (_blocks_engine(site, np.broadcast_to(np.arange(channels), (op.rows, op.columns, channels)), (0, 0)),)
 
 
 def _shuffle_engines(site: _Site, op: ir.PixelShuffle) -> tuple[Engine, ...]:
+    places = np.arange(site.layer.inputs[0].channels).reshape(op.inner(site.layer.output.channels))
+    return (_blocks_engine(site, places if op.depth_first else places.transpose(1, 2, 0), op.cropped),)
+
+
+def _blocks_engine(site: _Site, places: IntMatrix, cropped: tuple[int, int]) -> Engine:
     same = layers.chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
-    return (shuffle_engine(site.layer, op, same),)
+    return blocks_engine(site.layer, places, cropped, same)
 
 
 def _table_engines(site: _Site, op: ir.Lookup) -> tuple[Engine, ...]:

@@ -15,29 +15,14 @@ import onnx
 from onnx import TensorProto, helper
 
 from dovetail.errors import UnsupportedError
-from dovetail.ir import (
-    RELU,
-    Conv,
-    Gemm,
-    Graph,
-    Node,
-    Op,
-    Opaque,
-    PixelShuffle,
-    Product,
-    Reduce,
-    Scheme,
-    Select,
-    Tensor,
-    Transpose,
-    Upsample,
-)
+from dovetail.ir import RELU, Conv, Gemm, Graph, Node, Op, Opaque, Product, Reduce, Scheme, Tensor
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
 from dovetail.ir.onnx.prepare import domains, rename_inside
 from dovetail.ir.onnx.writer import Boundary, Writer
 from dovetail.ir.operators.elementwise import Add, Clip, Concat, Mul, Reshape
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
+from dovetail.ir.operators.movement import PixelShuffle, Select, Transpose, Upsample
 from dovetail.ir.operators.pointwise import TABLE_ENTRIES, Function, Lookup
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.operators.window import Pads, Window
