@@ -37,8 +37,7 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     assignment = {**options.pinned(graph), **(assignment or {})}
     plan = _solved(graph, platform, options, assignment)
     timeline = schedule(graph, platform, plan.assignment)
-    paced = tuple(f"{d.name}: layers may share multipliers and take up to {counted(pace, 'clock')} per frame; the bound is for "
-                  "this pace"
+    paced = tuple(f"{d.name}: layers may share multipliers and take up to {counted(pace, 'clock')} per frame"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
     slotted = _time_slots(graph, platform, plan)
     used = {device for split in plan.assignment.values() for device in split.devices}

@@ -94,7 +94,9 @@ class Space:
                   if found is not None and i != self.best] if self.plans else []
         lower = min([self.forms[self.best].bound(plan), *others])
         free = next(iter(self.plans), None) or plan  # an accelerator's nodes are pinned to it, and so are those of its baselines
-        return replace(plan, space=self.words, lower_bound=lower, baselines=free.baselines, pinned=free.pinned,
+        alone = [a for p in self.plans if p is not None and (a := p.baselines.get(Kind.FPGA)) is not None]
+        baselines = {**free.baselines, Kind.FPGA.value: min(alone)} if alone else free.baselines
+        return replace(plan, space=self.words, lower_bound=lower, baselines=baselines, pinned=free.pinned,
                        status=plan.status if lower >= plan.lower_bound else Status.FEASIBLE,
                        notes=(*plan.notes, *self.forms[self.best].notes, *self.notes))
 
