@@ -39,7 +39,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 
 demo: $(VENV)/.ready
 	$(BIN)/dovetail inspect $(FASHION)/fashion.onnx
-	$(BIN)/dovetail compile $(FASHION)/fashion.onnx -p tx2-c10gx --calibration $(FASHION)/calibration.npz --thrift 0.05 -o $(DEMO)
+	$(BIN)/dovetail compile $(FASHION)/fashion.onnx -p tx2-c10gx --calibration $(FASHION)/calibration.npz --fold none --thrift 0.05 -o $(DEMO)
 	$(BIN)/dovetail synth $(DEMO)
 	$(BIN)/python $(FASHION)/accuracy.py $(DEMO) --images $(FASHION)/test_images.npz
 	@echo "open $(DEMO)/report.html in a browser, $(DEMO)/trace.json at ui.perfetto.dev"
@@ -83,7 +83,7 @@ reproduce: $(VENV)/.ready $(DEMO)/manifest.json
 	$(BIN)/python $(FASHION)/accuracy.py $(DEMO) --all
 
 $(DEMO)/manifest.json: $(VENV)/.ready
-	$(BIN)/dovetail compile $(FASHION)/fashion.onnx -p tx2-c10gx --calibration $(FASHION)/calibration.npz --thrift 0.05 -o $(DEMO)
+	$(BIN)/dovetail compile $(FASHION)/fashion.onnx -p tx2-c10gx --calibration $(FASHION)/calibration.npz --fold none --thrift 0.05 -o $(DEMO)
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info

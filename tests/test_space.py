@@ -104,7 +104,7 @@ def test_what_was_decided_before_is_not_weighed_again() -> None:
 def test_an_accelerator_never_takes_a_node_that_is_placed_elsewhere() -> None:
     graph, board = layers(8, 16), small(1.0)
     pins = {"layer0": whole_on("cpu")}
-    with pytest.raises(UnsupportedError, match="node layer0: placed on cpu, where an accelerator would hold it; leave"):
+    with pytest.raises(UnsupportedError, match="node layer0: placed on cpu, which an accelerator for other nodes does not allow"):
         decide(graph, board, Options(pins=pins, architecture="sesl"))
     plan, _, _ = decide(graph, board, Options(pins=pins, explained=False))
     assert plan.assignment["layer0"].devices == ("cpu",)

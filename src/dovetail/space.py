@@ -200,9 +200,9 @@ def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]
     inside, pins, judged = _largest_that_fits(asked, device, kind)
     asked.progress(f"choose {kind} accelerator", 1, 1)
     for name, split in asked.pins.items():
-        if pins.get(name, split) != split:
-            raise UnsupportedError(f"node {name}: placed on {', '.join(split.devices)}, where an accelerator would hold it; "
-                                   "leave out --pin or --architecture")
+        if pins.get(name, split) != split or (name not in pins and device.name in split.devices):
+            raise UnsupportedError(f"node {name}: placed on {', '.join(split.devices)}, which an accelerator "
+                                   "for other nodes does not allow; leave out --pin or --architecture")
     what = "one frame every" if goal is Goal.THROUGHPUT else "one frame in"
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
             f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "

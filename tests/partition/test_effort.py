@@ -45,7 +45,7 @@ def network(name: str) -> Graph:
 
 def planned(name: str, limit_s: float | None = None) -> Plan:
     board, seconds, goal = CASES[name]
-    return plan(network(name), load_platform(board),
+    return plan(network(name), load_platform(board).with_fill(1.0),
                 replace(PROOF, goal=goal, time_limit_s=limit_s or seconds, off_grid=True, rivals=True))
 
 

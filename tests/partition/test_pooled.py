@@ -128,7 +128,7 @@ def test_many_boards_hold_more_than_a_few_and_the_plan_says_for_which_the_bound_
     assert many.lower_bound <= many.objective
 
 
-@pytest.mark.parametrize(("name", "gap"), [("shufflenet-v1", 0.02), ("mobilenet-v3-small", 0.01), ("resnet18", 0.008)])
+@pytest.mark.parametrize(("name", "gap"), [("shufflenet-v1", 0.02), ("mobilenet-v3-small", 0.02), ("resnet18", 0.008)])
 def test_a_ring_that_is_nearly_full_has_a_plan_near_its_bound(tmp_path: Path, name: str, gap: float) -> None:
     """Prices are 26 % below the first one's best plan of the pool: fronts of all labels would take far longer. The second has a
     node by input channels that come from the host, and of the third the host takes some of what no board has room for.

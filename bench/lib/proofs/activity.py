@@ -23,7 +23,7 @@ def activity() -> dict[str, Any]:
     """Activity and energy per frame of the example's FPGA part by toggles counted over its calibration images."""
     with TemporaryDirectory() as folder:
         build = dt.compile(FASHION / "fashion.onnx", BOARD, Path(folder) / "build", verify=False,
-                           calibration=FASHION / "calibration.npz", options=dt.Options(thrift=0.05))
+                           calibration=FASHION / "calibration.npz", options=dt.Options(thrift=0.05, fold="none"))
         (found,) = measure_power(build, FRAMES)
         segment = next(s for s in build.program.segments if s.name == found.segment)
         part = load_part(segment.graph, build.folder / "fpga")

@@ -35,7 +35,7 @@ def example_images(count: int = IMAGES) -> dict[str, Any]:
     """Test images through the compiled build and through the network as one design, both against the integer reference."""
     with TemporaryDirectory() as folder:
         build = dt.compile(FASHION / "fashion.onnx", BOARD, Path(folder) / "build", verify=False,
-                           calibration=FASHION / "calibration.npz", options=dt.Options(thrift=0.05))
+                           calibration=FASHION / "calibration.npz", options=dt.Options(thrift=0.05, fold="none"))
         (name,) = build.graph.inputs
         inputs = store(build.graph, {name: load_arrays(FASHION / "test_images.npz")["x"][:count]}, "images")
         expected = run_integer(build.graph, inputs)

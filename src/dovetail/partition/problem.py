@@ -74,8 +74,6 @@ class Problem:
     """Splits of nodes to choose from besides the candidates (see `candidates`)."""
     off_grid: bool = field(default=False, compare=False)
     """Whether plans may be cut where no candidate is."""
-    ceiling: float = field(default=inf, compare=False)
-    """An objective that is reached elsewhere: a search may end once it has proven that no plan is below it."""
     forks: tuple[Block, ...] | None = field(default=None, repr=False, compare=False)
     """Blocks whose arms may run at once; None stands for all of the graph's."""
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)

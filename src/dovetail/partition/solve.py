@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from math import inf
 
@@ -147,13 +148,13 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
         latency_s, interval_s = min(interval_s, inf if latency_s is None else latency_s), None
     problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), options.goal, options.mode,
                       options.budget == "shared", latency_s, options.max_energy_j, interval_s, dict(fixed or {}),
-                      off_grid=options.off_grid, ceiling=inf if limited(options) else ceiling)
+                      off_grid=options.off_grid)
     if not graph.nodes:
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
         check_split(problem, graph.node(name), split)
     with counted(options.time_limit_s) as meter:
-        found = _planned(problem, graph, options)
+        found = _planned(problem, graph, options, inf if limited(options) else ceiling)
         return replace(found, notes=(*found.notes, meter.note())) if meter.hurried else found
 
 
@@ -162,7 +163,7 @@ def limited(options: Options) -> bool:
     return any(limit is not None for limit in (options.max_latency_s, options.max_energy_j, options.max_interval_s))
 
 
-def _planned(problem: Problem, graph: Graph, asked: Options) -> Plan:
+def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float) -> Plan:
     """The plan, with work counted from here on."""
     solver, time_limit_s, thrift, explained = asked.solver, asked.time_limit_s, asked.thrift, asked.explained
     first = {name: choose(problem) for name, choose in BASELINES.items()}
@@ -170,7 +171,8 @@ def _planned(problem: Problem, graph: Graph, asked: Options) -> Plan:
     known = [(a, e) for a, e in judged.values() if e.feasible]
     try:
         deadline = _deadline(time_limit_s, len(graph.nodes), solver, explained)
-        answer, notes = SOLVERS[solver](problem, known, deadline, asked.gap)
+        search = partial(exact, ceiling=ceiling) if solver == "exact" else SOLVERS[solver]
+        answer, notes = search(problem, known, deadline, asked.gap)
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
     found = [(a, judge(problem, a)) for a in answer.assignments]

@@ -38,6 +38,8 @@ class State:
     answer: Answer = NOTHING
     notes: tuple[str, ...] = ()
     closed: bool = False
+    ceiling: float = inf
+    """An objective that is reached elsewhere: a search may end once it has proven that no plan is below it."""
 
     def adding(self, answer: Answer, notes: tuple[str, ...], closed: bool = False) -> State:
         """After another search: its plans come last, and the better bound counts, with its notes."""
@@ -45,7 +47,7 @@ class State:
         return State(self.problem, self.known, replace(
             answer, assignments=(*self.answer.assignments, *answer.assignments),
             lower_bound=max(answer.lower_bound, self.answer.lower_bound),
-            off_grid=(*self.answer.off_grid, *answer.off_grid)), notes if better else self.notes, closed)
+            off_grid=(*self.answer.off_grid, *answer.off_grid)), notes if better else self.notes, closed, self.ceiling)
 
     def judged(self) -> Known:
         """All legal plans: those known, and those in the answer."""
@@ -80,7 +82,7 @@ def _as_latency(state: State, deadline: float, gap: float) -> State:
 
 
 def _fast(state: State, deadline: float, gap: float) -> State:
-    answer, _ = exact(replace(state.problem, goal=Goal.LATENCY, ceiling=inf), state.known, deadline, gap)
+    answer, _ = exact(replace(state.problem, goal=Goal.LATENCY), state.known, deadline, gap)
     return state.adding(replace(answer, lower_bound=-inf), ())
 
 
@@ -103,7 +105,7 @@ def _interval(state: State, deadline: float, gap: float) -> State:
     judged = [(e.interval_s, i) for i, a in enumerate(first) if (e := evaluate(problem, a)).feasible]
     loose = [e for a in state.answer.off_grid if (e := evaluate(problem, a)).feasible]
     ceiling = min([*(e.interval_s for _, e in state.known), *(e.interval_s for e in loose), *(s for s, _ in judged),
-                   problem.ceiling])
+                   state.ceiling])
     choices = choices_of(problem)
     begun = first[min(judged)[1]] if judged else None
     answer, left, kept = shortest_interval(problem, choices, tree_of(problem), ceiling, deadline, begun, gap)
@@ -136,7 +138,7 @@ PROVING: tuple[SearchEntry, ...] = (
     SearchEntry("equal boards as a pool", lambda s: not _interval_asked(s) and _equal_boards(s), _pool,
            "a bound over all plans that use few neighbouring boards at once (see `boards.relaxation`)"),
     SearchEntry("every device by itself", lambda s: not _interval_asked(s),
-           lambda s, deadline, gap: s.adding(*by_device(s.problem, s.judged(), deadline, gap)),
+           lambda s, deadline, gap: s.adding(*by_device(s.problem, s.judged(), deadline, gap, s.ceiling)),
            "a bound over all plans of candidate splits, and with enough time the best of them"),
     SearchEntry("shortest interval", _interval_asked, _interval,
            "a bound on the interval over all plans of candidate splits"),
@@ -176,9 +178,12 @@ MOVING_CUTS: tuple[SearchEntry, ...] = (
 """Searches from the best plan on, in time of their own: each may take its share of the whole limit."""
 
 
-def exact(problem: Problem, known: Known, deadline: float, gap: float = 0.0) -> tuple[Answer, tuple[str, ...]]:
-    """The best plan and bound that the searches find; plans better by less than the fraction `gap` are not searched for."""
-    state = State(problem, known)
+def exact(problem: Problem, known: Known, deadline: float, gap: float = 0.0,
+          ceiling: float = inf) -> tuple[Answer, tuple[str, ...]]:
+    """The best plan and bound that the searches find; plans better by less than the fraction `gap`, and those above a `ceiling`
+    that is reached elsewhere, are not searched for.
+    """
+    state = State(problem, known, ceiling=ceiling)
     for search in PROVING:
         if not state.closed and search.accepts(state):
             now = worked()

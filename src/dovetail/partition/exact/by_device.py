@@ -59,9 +59,13 @@ class _Ranked:
     ranking: Ranking
 
 
-def by_device(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
-    """The best plan over all candidates, the search's bound on them, and notes on what it covers."""
-    answer, notes = _searched(problem, known, deadline, tolerance)
+def by_device(problem: Problem, known: Known, deadline: float, tolerance: float,
+              ceiling: float = inf) -> tuple[Answer, tuple[str, ...]]:
+    """The best plan over all candidates, the search's bound on them, and notes on what it covers.
+
+    Plans above a `ceiling`, an objective that is reached elsewhere, are not searched for, and the bound is not above it.
+    """
+    answer, notes = _searched(problem, known, deadline, tolerance, ceiling)
     legal = [(a, e) for a in answer.assignments if (e := judge(problem, a)).feasible]
     return over_every_way(problem, answer, notes, [*known, *legal], deadline)
 
@@ -77,10 +81,11 @@ def over_every_way(problem: Problem, answer: Answer, notes: tuple[str, ...], kno
     return replace(answer, lower_bound=every), (*notes, many_ways_note(problem))
 
 
-def _searched(problem: Problem, known: Known, deadline: float, tolerance: float) -> tuple[Answer, tuple[str, ...]]:
+def _searched(problem: Problem, known: Known, deadline: float, tolerance: float,
+              ceiling: float) -> tuple[Answer, tuple[str, ...]]:
     """The same for plans whose branches run at once in the ways that jumps have."""
     choices = choices_of(problem)
-    plans = points_of(known) + reached_elsewhere(problem)
+    plans = points_of(known) + reached_elsewhere(problem, ceiling)
     best = best_of(problem, plans)
     if problem.memo.of(TREES) or best is None:
         tree = tree_of(problem)
@@ -93,7 +98,7 @@ def _searched(problem: Problem, known: Known, deadline: float, tolerance: float)
         tree = relaxed_tree(problem, choices)
     ranking = rank(problem, tree, best, deadline)
     if problem.max_latency_s is None and problem.max_energy_j is None:  # limits that add up what may run at once
-        check_bound_over(problem, "the relaxation that ranks candidates", ranking.bound, known)  # later cut off at the best
+        check_bound_over(problem, "the relaxation that ranks candidates", min(ranking.bound, ceiling), known)  # cut off later
     if best is not None and problem.goal is not Goal.EDP and ranking.few(choices, problem.score(*best), CORE, FEW_MORE):
         near = min(problem.score(*best), ranking.bound * (1 + NEAR))
         ranked = _Ranked(choices, tree, ranking)
@@ -167,11 +172,11 @@ def points_of(known: Known) -> list[Point]:
     return [(e.latency_s, e.energy_j) for _, e in known]
 
 
-def reached_elsewhere(problem: Problem) -> list[Point]:
-    """The problem's ceiling as a plan would reach it."""
-    if problem.ceiling == inf or problem.goal is Goal.EDP:
+def reached_elsewhere(problem: Problem, ceiling: float) -> list[Point]:
+    """A ceiling as a plan would reach it."""
+    if ceiling == inf or problem.goal is Goal.EDP:
         return []
-    return [(0.0, problem.ceiling) if problem.goal is Goal.ENERGY else (problem.ceiling, 0.0)]
+    return [(0.0, ceiling) if problem.goal is Goal.ENERGY else (ceiling, 0.0)]
 
 
 def best_of(problem: Problem, plans: list[Point]) -> Point | None:
