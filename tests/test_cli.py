@@ -195,8 +195,7 @@ def test_plan_prints_its_contract(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert 0 < found["lower_bound"] <= found["objective"]
     assert found["makespan_s"] <= found["objective"] * (1 + 1e-9)
     assert set(found["baselines"]) == {"cpu", "gpu", "fpga", "greedy", "balanced", "random"}
-    assert found["baselines"]["fpga"] is None
-    assert found["objective"] <= min(found["baselines"]["cpu"], found["baselines"]["gpu"])
+    assert found["objective"] <= min(found["baselines"][alone] for alone in ("cpu", "gpu", "fpga"))
     graph = read_onnx(MODEL).graph
     assert set(found["assignment"]) == {n.name for n in graph.nodes}
     for split in found["assignment"].values():
@@ -219,16 +218,16 @@ def test_other_boards_get_plans_too(board: str, capsys: pytest.CaptureFixture[st
 
 
 def test_plans_are_words_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", MODEL, "--calibration", CALIBRATION, "--thrift", "0.05", "--fold", "none"]) == 0
+    assert main(["plan", MODEL, "--calibration", CALIBRATION, "--fold", "none"]) == 0
     text = capsys.readouterr().out
     for word in ("conv1", "fpga", "pipelined after", "compared with", "alm", "extrapolated", "one step up: a 25 % faster ",
-                 "intervals: errors of one device's model add up over its layers", "thrift: latency +"):
+                 "intervals: errors of one device's model add up over its layers"):
         assert word in text
     verdict = text.splitlines()[0]
     for word in ("fashion on tx2-c10gx: ", " frames/s (−", " µs (−", " per frame, at 90 % confidence; ",
                  "× faster than cpu alone (",
-                 "; proven optimal over all whole placements and candidate cuts with these engines, then ",
-                 "was given up for area; limited by fc1 (", " % of the latency)"):
+                 "; proven optimal over all whole placements and candidate cuts of direct mapping; limited by ",
+                 " % of the latency)"):
         assert word in verdict
 
 
