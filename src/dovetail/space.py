@@ -31,7 +31,7 @@ from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.progress import Progress
 from dovetail.schedule.program import lower
-from dovetail.words import counted
+from dovetail.words import counted, plural
 
 PACES = tuple(1024 * 4**k for k in (3, 2, 4, 1, 5, 0, 6))
 """Clocks per frame that are tried first, at 100 MHz from ten microseconds to forty milliseconds; the middle ones before others,
@@ -40,6 +40,8 @@ which then need only be proven no better.
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
+MAPPED = "direct mapping"
+"""The form in which every layer has constants of its own, in the words of `Plan.space`."""
 
 Solve = Callable[[Platform, Assignment, float], Plan]
 """The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits.
@@ -154,9 +156,6 @@ def weigh(asked: PlanQuestion) -> Space:
     return Space((*found.words, words), (*found.forms, form), (*found.plans, asked.tried(form)))
 
 
-MAPPED = "direct mapping"
-
-
 def folds(asked: PlanQuestion) -> Space:
     """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best.
 
@@ -235,7 +234,7 @@ def _largest_that_fits(asked: PlanQuestion, device: Device,
 
 def _kinds(kind: Architecture) -> str:
     names = [k.value for k in CHOICES] if kind is Architecture.AUTO else [kind.value]
-    return f"kind{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    return f"{plural(len(names), 'kind')} {', '.join(names)}"
 
 
 def cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:

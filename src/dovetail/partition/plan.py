@@ -188,8 +188,8 @@ class Plan:
     @property
     def bound_covers(self) -> str:
         """Of which plans the bound speaks, in words."""
-        covered = f"{CANDIDATES} of {' and '.join(filter(None, (', '.join(self.space[:-1]), self.space[-1])))}" if self.space \
-            else CANDIDATES
+        *others, last = self.space or ("",)
+        covered = f"{CANDIDATES} of {', '.join(others)}{' and ' * bool(others)}{last}" if self.space else CANDIDATES
         if any(FEWER in note for note in self.notes):
             return f"{covered}; fewer of them where many tensors are alive at once"
         if self.beyond > 0:
