@@ -135,7 +135,7 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
     large networks `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to
     search in. Where computing takes several times as long, the search is cut short, and notes say so.
 
-    With a `ceiling`, which is reached elsewhere, the plan may be worse than that, and its bound as low.
+    With a `ceiling` for `exact`, which is reached elsewhere, the plan may be worse than that, and its bound as low.
 
     Raises:
         InfeasibleError: no plan keeps the limits; it names one and by how much it is missed.
@@ -154,7 +154,7 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
     for name, split in problem.fixed.items():
         check_split(problem, graph.node(name), split)
     with counted(options.time_limit_s) as meter:
-        found = _planned(problem, graph, options, inf if limited(options) else ceiling)
+        found = _planned(problem, graph, options, inf if limited(options) or options.solver != "exact" else ceiling)
         return replace(found, notes=(*found.notes, meter.note())) if meter.hurried else found
 
 
@@ -171,7 +171,7 @@ def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float) -> 
     known = [(a, e) for a, e in judged.values() if e.feasible]
     try:
         deadline = _deadline(time_limit_s, len(graph.nodes), solver, explained)
-        search = partial(exact, ceiling=ceiling) if solver == "exact" else SOLVERS[solver]
+        search = SOLVERS[solver] if ceiling == inf else partial(exact, ceiling=ceiling)
         answer, notes = search(problem, known, deadline, asked.gap)
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None
