@@ -19,7 +19,7 @@ from dovetail.progress import Progress, silent
 from dovetail.schedule.list_schedule import Timeline, schedule
 from dovetail.schedule.parts import plan_within
 from dovetail.schedule.program import lower
-from dovetail.space import PlanQuestion, weigh
+from dovetail.space import PlanQuestion, Space, weigh
 from dovetail.words import counted
 
 NEAR = 0.05
@@ -111,6 +111,13 @@ def _between(graph: Graph, platform: Platform, options: Options, assignment: Ass
 def decide(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
            progress: Progress = silent) -> tuple[Plan, Timeline, Platform]:
     """The best plan of the space that `options` leave; the platform returned knows what its FPGAs became."""
+    plan, timeline, space = weighed(graph, platform, options, assignment, progress)
+    return plan, timeline, space.forms[space.best].platform
+
+
+def weighed(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None = None,
+            progress: Progress = silent) -> tuple[Plan, Timeline, Space]:
+    """The same with all that was weighed."""
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
     quick = replace(options, thrift=0.0, explained=False)
@@ -121,7 +128,7 @@ def decide(graph: Graph, platform: Platform, options: Options, assignment: Assig
     plan, timeline = make_plan(graph, best.platform, options, best.pins)
     progress("plan", 1, 1)
     plan = space.within(plan)
-    return replace(plan, notes=(*plan.notes, *linked), clocks=plan_clocks(graph, best.platform, plan)), timeline, best.platform
+    return replace(plan, notes=(*plan.notes, *linked), clocks=plan_clocks(graph, best.platform, plan)), timeline, space
 
 
 def plan_clocks(graph: Graph, platform: Platform, plan: Plan) -> dict[str, ClockEstimate]:

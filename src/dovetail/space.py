@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from dovetail.certificate.check import space_words
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Graph
@@ -40,8 +41,6 @@ which then need only be proven no better.
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
-MAPPED = "direct mapping"
-"""The form in which every layer has constants of its own, in the words of `Plan.space`."""
 
 Solve = Callable[[Platform, Assignment, float], Plan]
 """The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits.
@@ -83,6 +82,12 @@ class Space:
     forms: tuple[FpgaForm, ...]
     plans: tuple[Plan | None, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def paces(self) -> tuple[int | None, ...]:
+        """Of every form that is no accelerator the clocks per frame that layers may take; None where they are mapped directly."""
+        boards = [form.platform.of_kind(Kind.FPGA) for form in self.forms if form.judged is None]
+        return tuple(pace_of(fpgas[0]) if fpgas else None for fpgas in boards)
 
     @property
     def best(self) -> int:
@@ -140,12 +145,12 @@ def weigh(asked: PlanQuestion) -> Space:
         words, form = accelerator(asked, Architecture(options.architecture))
         return Space((words,), (form,))
     if options.fold not in (None, AUTO, DIRECT):
-        return Space((f"folded engines of at most {counted(int(options.fold), 'clock')} per frame",),
+        return Space(space_words([int(options.fold)]),
                      (replace(plain, platform=asked.platform.with_pace(int(options.fold))),))
     if not fpgas or any(d.accelerator is not None or pace_of(d) is not None for d in fpgas):
         return Space((), (plain,))
     if options.fold == DIRECT or options.solver != "exact":
-        return Space((MAPPED,), (plain,))
+        return Space(space_words([None]), (plain,))
     found = folds(asked)
     if options.fold == AUTO:
         return found
@@ -182,9 +187,7 @@ def folds(asked: PlanQuestion) -> Space:
     for factors in NEARER if best else ():
         best = attempt([int(best * factor) for factor in factors])
     asked.progress("folds", TRIES, TRIES)
-    least, *_, most = sorted(paces[1:])
-    return Space((MAPPED, f"folded engines at {len(paces) - 1} paces from {least:,} to {most:,} clocks per frame"), tuple(forms),
-                 tuple(plans))
+    return Space(space_words([None, *paces[1:]]), tuple(forms), tuple(plans))
 
 
 def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dovetail.certificate.check import ROUNDED, Verdict
 from dovetail.cost.costs import why_not
 from dovetail.ir import Graph
 from dovetail.partition.explain.baselines import BASELINES
@@ -115,6 +116,15 @@ def plan_table(plan: Plan) -> str:
         lines.append("  * extrapolated: outside the measured range of the device model")
     lines += [f"  {note}" for note in plan.notes]
     return "\n".join(lines)
+
+
+def checked(verdict: Verdict) -> str:
+    """What a checker found true."""
+    bound, covered = objective(verdict.bound, verdict.goal), "".join(f" of {words}," for words in verdict.covered)
+    away = f"{percent(verdict.gap)} away" if verdict.gap > ROUNDED else "proven best of these"
+    lines = [f"accepted: the plan is legal and takes {objective(verdict.objective, verdict.goal)}, as it says",
+             f"no plan{covered} over whole placements and candidate cuts is below {bound}: {away}"]
+    return "\n".join([*lines, *(f"not checked: {words}" for words in verdict.uncovered)])
 
 
 def impossible(plan: Plan) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
+from dovetail.ir.branches import Block
 from dovetail.partition.evaluate import cost_node, delivery
 from dovetail.partition.interval.busy import added, moved
-from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, join_device, run_arms
 from dovetail.partition.plan import Goal, Mode, Split
 from dovetail.partition.problem import TOLERANCE, Problem

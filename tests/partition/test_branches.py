@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.ir import Add, Axis, Concat, Graph
+from dovetail.ir.branches import Block, blocks, contiguous
 from dovetail.partition.cost_model import Rates
 from dovetail.partition.evaluate import Evaluation, evaluate, reevaluate, reevaluate_all
-from dovetail.partition.parallel.branches import Block, blocks, contiguous
 from dovetail.partition.parallel.overlap import arm_devices
 from dovetail.partition.plan import Assignment, Mode, Piece, Split, whole_on
 from dovetail.partition.problem import Problem

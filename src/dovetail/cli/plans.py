@@ -8,7 +8,7 @@ from dovetail.cli import options
 
 
 def add_commands(commands: options.Commands) -> None:
-    """`platforms`, `plan`, `pareto`, `bits`."""
+    """`platforms`, `plan`, `check`, `pareto`, `bits`."""
     platforms = commands.add("platforms", "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
@@ -21,6 +21,14 @@ def add_commands(commands: options.Commands) -> None:
     options.add_numbers(plan)
     options.add_saved_plan(plan)
     plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
+    plan.add_argument("--certificate", type=Path, metavar="FILE", help="write a proof of the bound to this file, which `dovetail "
+                      "check` verifies without the planner; the plan then states the bound that is proven in it")
+
+    check = commands.add("check", "verify a plan and the certificate of its bound, without the planner",
+                         "dovetail check plan.json plan.cert")
+    check.add_argument("plan", type=Path, help="a file of `dovetail plan -o`")
+    check.add_argument("certificate", type=Path, help="the file of its --certificate")
+    check.add_argument("--model", type=Path, help="where the model is now (default: where it was planned from)")
 
     pareto = commands.add("pareto", "the fastest plan for every of several limits on energy, each with its proof",
                           "dovetail pareto model.onnx -p tx2-c10gx --points 20 -o front.svg")

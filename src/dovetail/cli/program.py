@@ -29,9 +29,9 @@ EXAMPLES = """examples:
 """
 ACTIONS = {
     "inspect": "models", "zoo": "catalogue", "quantize": "models", "evaluate": "builds", "platforms": "catalogue",
-    "plan": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds", "run": "builds",
-    "synth": "builds", "export": "builds", "selftest": "builds", "power": "builds", "report": "builds", "calibrate": "devices",
-    "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
+    "plan": "plans", "check": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds",
+    "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "power": "builds", "report": "builds",
+    "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     prepare_streams()
     options = parser().parse_args(arguments)
+    options.arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with stopped_by_signals():
             return _run(options)

@@ -29,10 +29,10 @@ from dataclasses import dataclass, field, replace
 
 from dovetail.errors import UsageError
 from dovetail.ir import Node
+from dovetail.ir.branches import Block
 from dovetail.partition.effort import spend
 from dovetail.partition.interval.busy import added, busy_of, moved
 from dovetail.partition.memo import Cache
-from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, beside, join_device, run_arms
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import Problem

@@ -16,11 +16,11 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
+from dovetail.ir.branches import Block, blocks, contiguous
 from dovetail.partition.boards.relaxation import Pool, Share
 from dovetail.partition.cost_model import CostModel, Rates
 from dovetail.partition.effort import spend
 from dovetail.partition.memo import Cache, Memo
-from dovetail.partition.parallel.branches import Block, blocks, contiguous
 from dovetail.partition.plan import Assignment, Goal, Mode, Piece, Split
 from dovetail.partition.tables.regions import share_regions
 from dovetail.partition.tolerances import TOLERANCE as TOLERANCE

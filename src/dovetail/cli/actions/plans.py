@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import shlex
+from contextlib import redirect_stderr
+from dataclasses import asdict, replace
+from io import StringIO
 
 from dovetail import pipeline, terminal
+from dovetail.certificate.check import RefusedError, check, read
+from dovetail.certificate.columns import DividedNode
+from dovetail.certify import certify
 from dovetail.cli.actions.requested import board as board_of
 from dovetail.cli.actions.requested import board_and_planning, named_board, planning
 from dovetail.cli.options import above_zero, shapes
 from dovetail.cli.output import emit, progress_bar, warn
-from dovetail.errors import InfeasibleError
+from dovetail.cli.program import parser
+from dovetail.errors import InfeasibleError, UsageError
 from dovetail.files import check_file, check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numbers import graph_to_plan
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.pareto import front
-from dovetail.partition.plan_json import front_to_json, plan_to_json
-from dovetail.planning import decide
+from dovetail.partition.plan_json import front_to_json, plan_from_json, plan_to_json
+from dovetail.planning import weighed
 from dovetail.report.fronts import bits_page, front_svg
+from dovetail.runtime.build import read_json
 from dovetail.widths import front_of_bits
 
 BITS = "bits.json"
@@ -27,26 +35,64 @@ BITS = "bits.json"
 
 def plan_command(options: argparse.Namespace) -> int:
     """Run `dovetail plan`."""
-    if options.output:
-        check_file(options.output)
+    for file in filter(None, (options.output, options.certificate)):
+        check_file(file)
     board, wanted = board_and_planning(options)
     with progress_bar() as progress:
         graph, notes = graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
                                      Equalise(options.equalise))
         try:
-            plan, _, board = decide(graph, board, wanted, progress=progress)
+            plan, _, space = weighed(graph, board, wanted, progress=progress)
         except InfeasibleError as error:
             if options.json is not None:
                 emit(options.json, terminal.infeasible_plan(wanted.goal.value, options.solver, str(error)), str)
             raise
+        plan = replace(plan, notes=(*plan.notes, *notes))
+        proof = ""
+        if options.certificate is not None:
+            plan, proof = certify(graph, board, wanted, plan, space, shlex.join(options.arguments), progress)
     if options.json is not None:
         warn(notes)
-    plan = replace(plan, notes=(*plan.notes, *notes))
-    document = plan_to_json(plan, board)
+    document = plan_to_json(plan, space.forms[space.best].platform)
     if options.output:
         replace_text(options.output, pipeline.dump(document))
+    if options.certificate is not None:
+        replace_text(options.certificate, proof)
     emit(options.json, document, lambda: terminal.plan_table(plan))
     return 0
+
+
+def check_command(options: argparse.Namespace) -> int:
+    """Run `dovetail check`."""
+    document = read_json(options.plan, "write one with `dovetail plan MODEL -o PLAN --certificate CERTIFICATE`")
+    plan_from_json(document, str(options.plan))
+    try:
+        certificate = read(options.certificate.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{options.certificate}: cannot be read as a certificate ({error}); write one with `dovetail plan MODEL "
+                         "-o PLAN --certificate CERTIFICATE`") from None
+    asked = _asked(certificate.command)
+    board, wanted = board_and_planning(asked)
+    with progress_bar() as progress:
+        graph, _ = graph_to_plan(options.model or asked.model, asked.calibration, asked.bits, shapes(asked), progress,
+                                 Equalise(asked.equalise))
+        platform = board.with_fill(wanted.fill).with_link_logic()
+        pins = {name: DividedNode(s.axis, tuple(s.pieces), s.reducer) for name, s in wanted.pinned(graph).items()}
+        verdict = check(document, certificate, graph, platform, pins, progress)
+    emit(options.json, asdict(verdict) | {"gap": verdict.gap, "accepted": True}, lambda: terminal.checked(verdict))
+    return 0
+
+
+def _asked(command: str) -> argparse.Namespace:
+    """The arguments of the command that made a plan, which is only read."""
+    with redirect_stderr(StringIO()) as wrong:
+        try:
+            asked = parser().parse_args(shlex.split(command))
+        except (SystemExit, ValueError):
+            raise RefusedError(f"certificate, line 2: {wrong.getvalue().strip() or 'not a command'}") from None
+    if asked.command != "plan":
+        raise RefusedError(f"certificate, line 2: `dovetail {asked.command}` makes no plan")
+    return asked
 
 
 def pareto_command(options: argparse.Namespace) -> int:

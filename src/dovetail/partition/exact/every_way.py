@@ -11,12 +11,12 @@ from math import prod
 
 import numpy as np
 
+from dovetail.ir.branches import Block
 from dovetail.partition.exact.elimination import rank
 from dovetail.partition.exact.energy_delay import Point
 from dovetail.partition.exact.separate_bound import least_costs
 from dovetail.partition.exact.tree import TREES, relaxed_tree
 from dovetail.partition.parallel.block_steps import left_out, whole_columns
-from dovetail.partition.parallel.branches import Block
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.columns import Options, options
 from dovetail.partition.tables.costs import Table

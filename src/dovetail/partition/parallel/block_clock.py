@@ -9,8 +9,8 @@ import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
+from dovetail.ir.branches import Block
 from dovetail.partition.effort import spend
-from dovetail.partition.parallel.branches import Block
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.columns import Held, Options
 from dovetail.partition.tables.transfers import fetched

@@ -15,9 +15,9 @@ import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.ir import Node
+from dovetail.ir.branches import Block
 from dovetail.partition.boards.relaxation import STAND_INS
 from dovetail.partition.parallel.block_clock import Clock
-from dovetail.partition.parallel.branches import Block
 from dovetail.partition.parallel.overlap import arm_devices, join_device
 from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from dovetail.partition.parallel.branches import Block
+from dovetail.ir.branches import Block
 from dovetail.partition.plan import Assignment
 from dovetail.partition.work import Work, occupy
 

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dovetail.ir import Graph, Node
+from dovetail.ir.graph import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)

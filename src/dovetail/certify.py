@@ -1,0 +1,122 @@
+"""Certificates are found here: prices for every form of a plan's space, and the highest bound that they prove.
+
+The searches of `partition` give the bound to be proven; `certificate` proves it again from the model and the board alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+
+from dovetail.certificate.bound import Form, Prices
+from dovetail.certificate.check import GOALS, ROUNDED, Certificate, graph_digest, plan_digest, space_words
+from dovetail.certificate.columns import DividedNode
+from dovetail.errors import InternalError, UnsupportedError
+from dovetail.hardware.shares import Floats
+from dovetail.ir import Graph
+from dovetail.partition.linear_programs import DEAREST, largest_minimum, largest_mixture
+from dovetail.partition.options import Options
+from dovetail.partition.plan import Assignment, Mode, Plan, Status
+from dovetail.partition.plan_json import plan_to_json
+from dovetail.platform.device import Platform
+from dovetail.progress import Progress, silent
+from dovetail.space import Space
+
+ROUNDS = 60
+"""Prices that are tried, at the most. Chosen: they have converged long before."""
+SURE = 1e-8
+"""By which part a bound is lowered so that rounding cannot fail it. Chosen: ten times the slack of limits."""
+SETTLED = 1e-6
+"""Progress of the bound, relative, at which prices have converged. Chosen, not measured."""
+
+
+def certify(graph: Graph, platform: Platform, options: Options, plan: Plan, space: Space, command: str,
+            progress: Progress = silent) -> tuple[Plan, str]:
+    """A plan with the bound that is proven, and the proof as the text of a certificate; `command` asks for the same plan.
+
+    Raises:
+        UnsupportedError: no certificate speaks of such plans.
+    """
+    if options.budget != "shared" or not space.paces:
+        raise UnsupportedError("certificate: accelerators alone, and budgets by layer, have none; leave out --architecture or "
+                               "--budget")
+    base = platform.with_fill(options.fill).with_link_logic()
+    bound, forms = certified(graph, base, space.paces, options.pinned(graph), plan, progress)
+    if bound < plan.lower_bound * (1 - ROUNDED):
+        plan = replace(plan, lower_bound=bound, status=Status.FEASIBLE)
+    document = plan_to_json(plan, space.forms[space.best].platform)
+    return plan, Certificate(command, graph_digest(graph), plan_digest(document), plan.goal.value, bound, forms).text()
+
+
+def certified(graph: Graph, platform: Platform, paces: Sequence[int | None], pins: Assignment, plan: Plan,
+              progress: Progress = silent) -> tuple[float, tuple[tuple[int, int | None, Mapping[str, float]], ...]]:
+    """The highest bound up to a plan's own that prices prove over forms of an FPGA, and these prices.
+
+    Where the plan is of none of these forms, the bound to be proven is its objective: that nothing else is better.
+
+    Raises:
+        InternalError: the plan's bound is above a plan that it covers.
+        UnsupportedError: the plan is of a kind that no certificate speaks of.
+    """
+    if plan.goal.value not in GOALS or plan.mode is not Mode.CONCURRENT:
+        raise UnsupportedError(f"certificate: plans for {plan.goal} in {plan.mode} mode have none; possible are "
+                               f"{', '.join(GOALS)} in {Mode.CONCURRENT} mode")
+    elsewhere = bool(set(plan.space).difference(space_words(paces)))
+    bound = (plan.objective if elsewhere else plan.lower_bound) * (1 - SURE)
+    fixed = {name: DividedNode(s.axis, tuple(s.pieces), s.reducer) for name, s in pins.items()}
+    found: list[Prices] = []
+    for index, pace in enumerate(paces):
+        progress("certificate", index, len(paces))
+        form = Form(graph, platform if pace is None else platform.with_pace(pace), plan.goal.value, bound, fixed)
+        prices, most = priced(form, bound)
+        proven = prices.proven()
+        if proven is False:
+            raise InternalError(f"certificate: a plan of {platform.name} is below {bound:.9g}, which the search called its bound")
+        if not proven:  # the tree alone proves `most`; halfway there may be few enough partial plans
+            lower = most * (1 - SURE)
+            halfway = _scaled(prices, (lower + bound) / 2)
+            prices = halfway if halfway.proven() else _scaled(prices, lower)
+        bound = prices.bound
+        found.append(prices)
+    progress("certificate", len(paces), len(paces))
+    # What proves a bound proves lower ones.
+    return bound, tuple((0, pace, dict(zip(own.form.limits, _scaled(own, bound).price.tolist(), strict=True)))
+                        for pace, own in zip(paces, found, strict=True))
+
+
+def _scaled(prices: Prices, bound: float) -> Prices:
+    """The same prices for a lower bound: those of busy seconds are prices of parts of it."""
+    form = prices.form
+    timed = np.array([bound / prices.bound if name in form.timed else 1.0 for name in form.limits])
+    return Prices(replace(form, ceiling_s=bound) if form.timed else form, prices.price * timed, bound)
+
+
+def priced(form: Form, bound: float) -> tuple[Prices, float]:
+    """Prices on what is limited with which the tree proves most, and how much that is; the search ends once that is `bound`."""
+    limits = len(form.limits)
+    busy = limits - len(form.timed)
+    best, most = Prices(form, np.zeros(limits), bound), -inf
+    price = best.price if form.goal != "throughput" else np.r_[np.zeros(busy), np.full(limits - busy, bound / (limits - busy))]
+    costs, slopes = list[float](), list[Floats]()
+    for _ in range(ROUNDS):
+        tried = Prices(form, price, bound)
+        cost, amounts = tried.cheapest()
+        value = cost + float(price @ amounts) - float(price[:busy].sum())
+        if value > most:
+            best, most = tried, value
+        costs.append(cost)
+        slopes.append(amounts)
+        if most >= bound or not limits:
+            break
+        planes = np.array(slopes)
+        if form.goal == "throughput":
+            reach, weights, more = largest_mixture(planes[:, busy:] * bound, planes[:, :busy] - 1.0)
+            price = np.r_[more, weights * bound]
+        else:
+            reach, price = largest_minimum(np.array(costs), planes - 1.0, DEAREST * bound)
+        if reach <= most * (1 + SETTLED):
+            break
+    return best, most
