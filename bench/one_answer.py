@@ -1,9 +1,10 @@
 """Whether the plan that nobody helped is the best: the default beside every switch that narrows its space, with its proven gap.
 
 `python bench/one_answer.py --json FILE [--networks A,B] [--boards zcu102,ecp5-85] [--goals latency] [--shard I/N]`. One row
-per network, board and goal: objective, bound, gap and seconds of computing of the default plan; objectives of the plans with each
-switch; regret, by which fraction the best of these is better. Rows that FILE holds are not run again; `--shard 2/4` runs every
-fourth row from the second on. Planning alone: plans are estimates, without thrift, one frame at a time, clocks as boards assume.
+per network, board and goal: objective, bound, gap and seconds of computing of the default plan; whether the checker accepts its
+certificate; objectives of the plans with each switch; regret, by which fraction the best of these is better. Rows that FILE
+holds are not run again; `--shard 2/4` runs every fourth row from the second on. Planning alone: plans are estimates, without
+thrift, one frame at a time, clocks as boards assume.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.certificate.check import check, read
+from dovetail.certify import certify
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text
 from dovetail.ir import Graph
 from dovetail.partition.plan import Goal, Plan
-from dovetail.planning import Options, decide
+from dovetail.partition.plan_json import plan_to_json
+from dovetail.planning import Options, weighed
 from dovetail.platform.load import load_platform
+from dovetail.space import Space
 from lib.parts import held
 from lib.planning.cases import chosen, graph_of
 
@@ -39,27 +44,44 @@ JOINT = 0.02
 Row = dict[str, Any]
 
 
-def planned(graph: Graph, board: str, options: Options) -> tuple[Plan | None, float, str]:
-    """A plan, the seconds of computing it took, and why there is none."""
+def planned(graph: Graph, board: str, options: Options) -> tuple[Plan | None, Space | None, float, str]:
+    """A plan with all that was weighed, the seconds of computing it took, and why there is none."""
     busy = time.process_time()
     try:
-        plan, _, _ = decide(graph, load_platform(board), options)
+        plan, _, space = weighed(graph, load_platform(board), options)
     except DovetailError as error:
-        return None, time.process_time() - busy, str(error)
-    return plan, time.process_time() - busy, ""
+        return None, None, time.process_time() - busy, str(error)
+    return plan, space, time.process_time() - busy, ""
+
+
+def certificate(graph: Graph, board: str, options: Options, plan: Plan, space: Space) -> Row:
+    """Whether the checker accepts a certificate of a plan, the gap that it then has, and what is not covered."""
+    busy = time.process_time()
+    proven, text = certify(graph, load_platform(board), options, plan, space, "plan")
+    found: Row = {"certify_s": time.process_time() - busy, "certified": False}
+    busy, document = time.process_time(), plan_to_json(proven, space.forms[space.best].platform)
+    try:
+        verdict = check(json.loads(json.dumps(document)), read(text), graph, load_platform(board).with_link_logic(), {})
+    except DovetailError as error:
+        return {**found, "refused": str(error)}
+    return {**found, "certified": True, "certified_gap": verdict.gap, "uncovered": list(verdict.uncovered),
+            "check_s": time.process_time() - busy}
 
 
 def row(network: str, graph: Graph, board: str, goal: str) -> Row:
     """The default plan beside those with each switch."""
     found: Row = {"network": network, "board": board, "goal": goal, "nodes": len(graph.nodes)}
-    plan, seconds, reason = planned(graph, board, Options(goal=Goal(goal), thrift=0.0))
+    options = Options(goal=Goal(goal), thrift=0.0)
+    plan, space, seconds, reason = planned(graph, board, options)
     found["computing_s"] = seconds
     found |= {"error": reason} if plan is None else {
         "objective": plan.objective, "bound": plan.lower_bound, "gap": plan.gap, "status": plan.status.value,
         "space": list(plan.space), "cpu": plan.baselines.get("cpu")}
+    if plan is not None and space is not None:
+        found |= certificate(graph, board, options, plan, space)
     others: dict[str, float | None] = {}
     for name, switch in SWITCHES.items():
-        other, _, _ = planned(graph, board, Options(goal=Goal(goal), thrift=0.0, explained=False, **switch))
+        other, *_ = planned(graph, board, Options(goal=Goal(goal), thrift=0.0, explained=False, **switch))
         others[name] = None if other is None else other.objective
     best = min((value for value in others.values() if value is not None), default=inf)
     return {**found, "switches": others, "regret": found["objective"] / best - 1 if plan is not None and best < inf else None}
@@ -83,6 +105,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             "joint": [list(key(r)) for r in regrets if r["regret"] < -JOINT],
             "median_gap": float(np.median(gaps)), "gap_95": float(np.percentile(gaps, 95)), "worst_gap": float(gaps.max()),
             "optimal": sum(r["status"] == "optimal" for r in done),
+            "certified": sum(bool(r.get("certified")) for r in done) / len(done),
+            "certified_whole": sum(r.get("uncovered") == [] for r in done) / len(done),
             "median_computing_s": float(np.median(seconds)), "longest_computing_s": float(seconds.max())}
 
 

@@ -11,6 +11,7 @@ from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Axis, Graph
+from dovetail.partition import effort
 from dovetail.partition.options import Options as Options
 from dovetail.partition.plan import Assignment, Goal, Plan, Status
 from dovetail.partition.solve import plan as solve
@@ -22,6 +23,10 @@ from dovetail.schedule.program import lower
 from dovetail.space import PlanQuestion, Space, weigh
 from dovetail.words import counted
 
+SEARCHES = 3
+"""Searches that may use as much of the time left as one may. Chosen: most forms end at once, as they are no better."""
+LEAST = 0.05
+"""Of all time, what is left to share at the least, so that no form goes unsearched. Chosen, not measured."""
 NEAR = 0.05
 """By which fraction a limit may be missed for plans cut between the candidates' positions to be tried."""
 
@@ -121,8 +126,14 @@ def weighed(graph: Graph, platform: Platform, options: Options, assignment: Assi
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
     quick = replace(options, thrift=0.0, explained=False)
-    space = weigh(PlanQuestion(graph, platform, options, assignment,
-                           lambda board, pins, ceiling: _solved(graph, board, quick, pins, ceiling), progress))
+
+    def search(board: Platform, pins: Assignment, ceiling: float) -> Plan:
+        left_s = max(options.total_s - effort.worked(), LEAST * options.total_s)
+        limit_s = min(quick.time_limit_s, left_s / SEARCHES)
+        return _solved(graph, board, replace(quick, time_limit_s=limit_s), pins, ceiling)
+
+    with effort.counted(inf):
+        space = weigh(PlanQuestion(graph, platform, options, assignment, search, progress))
     best = space.forms[space.best]
     progress("plan", 0, 1)
     plan, timeline = make_plan(graph, best.platform, options, best.pins)

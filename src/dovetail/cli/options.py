@@ -93,8 +93,11 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--gap", type=float, default=0.0, metavar="F",
                      help="end the search once the plan is proven to be within this fraction of the best, such as 0.005 "
                           "(default: %(default)s, as near as the time allows)")
-    sub.add_argument("--time-limit", "--time", type=float, default=4.0, metavar="S",
-                     help="seconds to search, counted in work, so that every machine finds the same plan (default: %(default)s)")
+    sub.add_argument("--time", type=float, default=10.0, metavar="S",
+                     help="seconds to search all that FPGAs can become, counted in work, so that every machine finds the same "
+                          "plan (default: %(default)s)")
+    sub.add_argument("--time-limit", type=float, default=4.0, metavar="S",
+                     help="the same for each form of an FPGA by itself (default: %(default)s)")
 
 
 def add_numbers(sub: argparse.ArgumentParser) -> None:

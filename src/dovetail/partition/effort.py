@@ -136,11 +136,13 @@ def hurry() -> None:
 
 @contextmanager
 def counted(limit_s: float) -> Iterator[Meter]:
-    """Count anew: a search that may work so long, and compute `GUARD` times as long."""
+    """Count anew: a search that may work so long, and compute `GUARD` times as long. Its work counts for who asked for it too."""
     before = (METER.seconds, METER.limit_s, METER.begun_s, METER.asked_s, METER.hurried)
     METER.seconds, METER.limit_s, METER.begun_s, METER.hurried = 0.0, limit_s, time.thread_time(), False
     METER.asked_s = time.perf_counter()
     try:
         yield METER
     finally:
-        METER.seconds, METER.limit_s, METER.begun_s, METER.asked_s, METER.hurried = before
+        seconds, *others = before
+        METER.seconds = seconds + (METER.limit_s if METER.hurried else METER.seconds)
+        METER.limit_s, METER.begun_s, METER.asked_s, METER.hurried = others

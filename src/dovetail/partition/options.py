@@ -35,7 +35,9 @@ class Options:
     max_latency_s: float | None = None
     max_energy_j: float | None = None
     time_limit_s: float = 4.0
-    """Work of the search, in seconds that it takes on one machine (see `effort`)."""
+    """Work of one search, in seconds that it takes on one machine (see `effort`)."""
+    total_s: float = 10.0
+    """The same of all searches of a plan's space together; what is left of it is shared by those to come."""
     thrift: float = 0.0
     """Fraction of the objective that may be given up to save FPGA area, none unless asked; see partition/explain/thrift.py."""
     fold: int | str | None = None

@@ -50,7 +50,8 @@ def planning(options: argparse.Namespace) -> Options:
                         ("--min-fps", options.min_fps)):
         if limit is not None:
             above_zero(name, limit)
-    above_zero("--time-limit", options.time_limit, inf)
+    for name, limit in (("--time", options.time), ("--time-limit", options.time_limit)):
+        above_zero(name, limit, inf)
     fold = options.fold
     if fold not in (None, *FOLDS):
         if not fold.isdigit() or int(fold) < 1:
@@ -63,9 +64,9 @@ def planning(options: argparse.Namespace) -> Options:
                    max_latency_s=None if options.max_latency_ms is None else options.max_latency_ms / 1e3,
                    max_energy_j=None if options.max_energy_mj is None else options.max_energy_mj / 1e3,
                    max_interval_s=None if options.min_fps is None else 1 / options.min_fps,
-                   time_limit_s=options.time_limit, gap=options.gap, thrift=options.thrift or 0.0,
-                   fold=fold, architecture=options.architecture, fill=options.fill, max_parts=options.max_parts,
-                   pins=pins(options))
+                   time_limit_s=min(options.time_limit, options.time), total_s=options.time, gap=options.gap,
+                   thrift=options.thrift or 0.0, fold=fold, architecture=options.architecture, fill=options.fill,
+                   max_parts=options.max_parts, pins=pins(options))
 
 
 def pins(options: argparse.Namespace) -> dict[str, Split]:
