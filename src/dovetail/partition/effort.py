@@ -143,6 +143,6 @@ def counted(limit_s: float) -> Iterator[Meter]:
     try:
         yield METER
     finally:
-        seconds, *others = before
-        METER.seconds = seconds + (METER.limit_s if METER.hurried else METER.seconds)
-        METER.limit_s, METER.begun_s, METER.asked_s, METER.hurried = others
+        spent_s = METER.limit_s if METER.hurried else METER.seconds
+        METER.seconds, METER.limit_s, METER.begun_s, METER.asked_s, METER.hurried = before
+        METER.seconds += spent_s
