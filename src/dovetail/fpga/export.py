@@ -16,7 +16,7 @@ from dovetail.errors import UsageError
 from dovetail.fpga.axi.memory import MASTER
 from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
 from dovetail.fpga.design import Design, is_verilog
-from dovetail.fpga.export_pages import link_page, readme
+from dovetail.fpga.export_pages import filled, link_page, readme
 from dovetail.fpga.toolchain.place import core_pins, device_of, pin_wrapper
 from dovetail.platform.load import is_part
 
@@ -113,111 +113,36 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
 
 def _quartus(project: Project) -> dict[str, str]:
     title = "Cyclone 10 GX" if project.family == "cyclone10gx" else "Cyclone V"
+    sources = [f"set_global_assignment -name VERILOG_FILE {name}" for name in project.verilog]
+    sources += ["set_global_assignment -name SEARCH_PATH rtl"] if project.images else []
     pins = [f"  {top} {{rst {' '.join(f'{pin}[*]' if bits > 1 else pin for pin, bits, _ in pins)}}}"
             for top, pins in project.tops.items()]
-    lines = [
-        f"# quartus_sh -t build.tcl: creates the project {project.top}, compiles it and reports timing.",
-        "load_package flow",
-        *_chosen_top(project),
-        "project_new $top -overwrite",
-        f'set_global_assignment -name FAMILY "{title}"',
-        f"set_global_assignment -name DEVICE {project.part}",
-        "set_global_assignment -name TOP_LEVEL_ENTITY $top",
-        "set_global_assignment -name VERILOG_INPUT_VERSION VERILOG_2001",
-        *(f"set_global_assignment -name VERILOG_FILE {name}" for name in project.verilog),
-        *(["set_global_assignment -name SEARCH_PATH rtl"] if project.images else []),
-        "set_global_assignment -name SDC_FILE clock.sdc",
-        "# There are more pins than a package has: they stay inside the device until a board design connects them.",
-        "set pins {", *pins, "}",
-        "foreach pin [dict get $pins $top] {",
-        "  set_instance_assignment -name VIRTUAL_PIN ON -to $pin",
-        "}",
-        "export_assignments",
-        "execute_flow -compile",
-        "project_close",
-    ]
-    return {"build.tcl": _text(lines), "clock.sdc": _sdc(project, "derive_clock_uncertainty")}
-
-
-def _chosen_top(project: Project) -> list[str]:
-    return [f"set top {project.top}", f"if {{[info exists ::env({TOP_VARIABLE})]}} {{ set top $::env({TOP_VARIABLE}) }}"]
+    return {"build.tcl": _script(project, "quartus.tcl", family=title, sources="\n".join(sources), pins="\n".join(pins)),
+            "clock.sdc": _script(project, "clock.sdc") + "derive_clock_uncertainty\n"}
 
 
 def _vivado(project: Project) -> dict[str, str]:
-    sources = [f"add_files -norecurse {name}" for name in (*project.verilog, *project.images)]
-    lines = [
-        "# vivado -mode batch -source build.tcl: synthesizes and implements the top module out of context, and reports.",
-        *_chosen_top(project),
-        f"create_project $top project -part {project.part} -force",
-        *sources,
-        "add_files -fileset constrs_1 -norecurse clock.xdc",
-        "set_property top $top [current_fileset]",
-        "update_compile_order -fileset sources_1",
-        f"synth_design -top $top -part {project.part} -mode out_of_context",
-        "opt_design",
-        "place_design",
-        "route_design",
-        "report_utilization -file utilization.rpt",
-        "report_timing_summary -file timing.rpt",
-        "write_checkpoint -force $top.dcp",
-    ]
-    found = {"build.tcl": _text(lines), "clock.xdc": _sdc(project)}
+    sources = "\n".join(f"add_files -norecurse {name}" for name in (*project.verilog, *project.images))
+    found = {"build.tcl": _script(project, "vivado.tcl", sources=sources), "clock.xdc": _script(project, "clock.sdc")}
     if project.shell is None:
         return found
-    packaging = [
-        f"# vivado -mode batch -source package_ip.tcl: packs {project.top} as an IP for block designs, into ip/.",
-        f"create_project packaging packaging -part {project.part} -force",
-        *sources,
-        f"set_property top {project.top} [current_fileset]",
-        "update_compile_order -fileset sources_1",
-        "ipx::package_project -root_dir ip -vendor dovetail -library networks -taxonomy /UserIP -import_files -force",
-        *(f"ipx::associate_bus_interfaces -busif {name} -clock clk [ipx::current_core]" for name in project.bus_interfaces),
-        "ipx::save_core [ipx::current_core]",
-    ]
-    return {**found, "package_ip.tcl": _text(packaging)}
-
-
-def _sdc(project: Project, *more: str) -> str:
-    return _text([f"# {project.clock_hz / 1e6:g} MHz, the clock the plan assumed; one clock, synchronous active-high rst.",
-                  f"create_clock -name clk -period {1e9 / project.clock_hz:.3f} [get_ports clk]", *more])
+    buses = "\n".join(f"ipx::associate_bus_interfaces -busif {name} -clock clk [ipx::current_core]"
+                      for name in project.bus_interfaces)
+    return {**found, "package_ip.tcl": _script(project, "vivado_ip.tcl", sources=sources, buses=buses)}
 
 
 def _oss(project: Project) -> dict[str, str]:
     wrappers = {f"rtl/pins_{top}.v": pin_wrapper(top, pins, f"pins_{top}") for top, pins in project.tops.items()}
     sources = [*project.verilog, *wrappers]
     inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources
-    size = device_of(project.part)
-    lines = [
-        "# make: synthesis, placement, routing and bitstream with Yosys, nextpnr and Project Trellis.",
-        f"{TOP_VARIABLE} ?= {project.top}",
-        "YOSYS ?= yosys",
-        "NEXTPNR ?= nextpnr-ecp5",
-        "ECPPACK ?= ecppack",
-        "SEED ?= 1",
-        f"TOP := $({TOP_VARIABLE})",
-        "",
-        "$(TOP).bit: $(TOP).config",
-        "\t$(ECPPACK) $< $@",
-        "",
-        "$(TOP).config: $(TOP).json clock.lpf",
-        f"\t$(NEXTPNR) --{size} --json $< --lpf clock.lpf --lpf-allow-unconstrained --timing-allow-fail "
-        f"--freq {project.clock_hz / 1e6:g} --seed $(SEED) --textcfg $@ --report timing.json",
-        "",
-        f"$(TOP).json: {' '.join(sources)}",
-        f"\tcd rtl && $(YOSYS) -p 'read_verilog {inside}; synth_ecp5 -top pins_$(TOP) -json ../$@'",
-        "",
-        "clean:",
-        "\trm -f *.bit *.config *.json",
-        "",
-        ".PHONY: clean",
-    ]
-    lpf = _text([f'FREQUENCY PORT "clk" {project.clock_hz / 1e6:g} MHZ;',
-                 "# Pins of your board go here, such as: LOCATE COMP \"clk\" SITE \"P3\";"])
-    return {"Makefile": _text(lines), "clock.lpf": lpf, **wrappers}
+    make = _script(project, "oss.mk", device=device_of(project.part), sources=" ".join(sources), inside=inside)
+    return {"Makefile": make, "clock.lpf": _script(project, "clock.lpf"), **wrappers}
 
 
-def _text(lines: list[str]) -> str:
-    return "\n".join(lines) + "\n"
+def _script(project: Project, file: str, /, **values: str) -> str:
+    """A script or constraint, with what most of them name."""
+    return filled(file, top=project.top, variable=TOP_VARIABLE, part=project.part, mhz=f"{project.clock_hz / 1e6:g}",
+                  period_ns=f"{1e9 / project.clock_hz:.3f}", **values)
 
 
 VENDORS: Mapping[str, Vendor] = {
