@@ -37,11 +37,11 @@ class Expr:
 
     def __add__(self, other: Expr | int) -> Expr:
         right = _expression(other)
-        return Addition(self.lo + right.lo, self.hi + right.hi, self, right, False)
+        return Binary(self.lo + right.lo, self.hi + right.hi, "+", self, right)
 
     def __sub__(self, other: Expr | int) -> Expr:
         right = _expression(other)
-        return Addition(self.lo - right.hi, self.hi - right.lo, self, right, True)
+        return Binary(self.lo - right.hi, self.hi - right.lo, "-", self, right)
 
     def __mul__(self, other: Expr | int) -> Expr:
         right = _expression(other)
@@ -72,7 +72,7 @@ class Signal(Expr):
             return self
         if amount >= self.width:
             return select(compare("<", self, ZERO), const(-1), ZERO) if self.signed else ZERO
-        return ShiftRight(self.lo >> amount, self.hi >> amount, self, amount)
+        return Bits(self.lo >> amount, self.hi >> amount, self, amount, self.width - amount)
 
     def bit(self, place: int) -> Expr:
         return self.bits(place, 1)
@@ -92,12 +92,12 @@ class Const(Expr):
 
 
 @dataclass(frozen=True, slots=True)
-class Addition(Expr):
-    """`left + right`, or `left - right` when `minus`."""
+class Binary(Expr):
+    """`left operator right`; operator is + or -, or | of values that are not negative."""
 
+    operator: str
     left: Expr
     right: Expr
-    minus: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +121,6 @@ class ShiftLeft(Expr):
     """`value * 2**amount`."""
 
     value: Expr
-    amount: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftRight(Expr):
-    """`floor(value / 2**amount)`: the upper bits of a signal."""
-
-    value: Signal
     amount: int
 
 
@@ -194,14 +186,6 @@ class Parity(Expr):
 
     value: Signal
     mask: int
-
-
-@dataclass(frozen=True, slots=True)
-class Overlay(Expr):
-    """Bitwise or of two values that are not negative."""
-
-    left: Expr
-    right: Expr
 
 
 def const(value: int) -> Const:
@@ -294,7 +278,7 @@ def odd_of(*terms: Expr) -> Expr:
 def overlay(left: Expr, right: Expr) -> Expr:
     """Bitwise or; neither value may be negative."""
     assert min(left.lo, right.lo) >= 0
-    return Overlay(0, (1 << max(left.width, right.width)) - 1, left, right)
+    return Binary(0, (1 << max(left.width, right.width)) - 1, "|", left, right)
 
 
 def successor(value: Signal) -> Expr:

@@ -112,6 +112,11 @@ class Module:
         self.outputs.append(signal(name, 0, (1 << value.width) - 1))
         self.wires.append((self.outputs[-1], value))
 
+    def drive_outputs(self, **values: Expr) -> None:
+        """Drive several output ports, each of its value's width."""
+        for name, value in values.items():
+            self.output(name, value)
+
     def wire(self, name: str, value: Expr, bounds: tuple[int, int] | None = None) -> Signal:
         """Name a value; `bounds` replace its range where more is known about it, or more bits are wanted."""
         made = signal(name, *(bounds or (value.lo, value.hi)))

@@ -12,7 +12,7 @@ from dovetail.fpga.rtl import expressions as rtl
 from dovetail.fpga.rtl.expressions import ONE, Expr, Signal, bit_width
 from dovetail.fpga.rtl.modules import ConstantTable, Memory, Module, Register, Rom
 
-COMPOUND = (rtl.Addition, rtl.Multiplication, rtl.Mux, rtl.Overlay, rtl.Compare, rtl.Logic, rtl.AnyBit, rtl.Parity)
+COMPOUND = (rtl.Binary, rtl.Multiplication, rtl.Mux, rtl.Compare, rtl.Logic, rtl.AnyBit, rtl.Parity)
 """Expressions that are more than one word when they are printed."""
 
 
@@ -27,8 +27,6 @@ def span(width: int) -> str:
 
 
 def select_bits(value: Signal, start: int, count: int) -> str:
-    if value.width == 1:
-        return value.name
     if count == value.width:
         return value.name
     return f"{value.name}[{start}]" if count == 1 else f"{value.name}[{start + count - 1}:{start}]"
@@ -54,19 +52,17 @@ def fit(expr: Expr, width: int) -> str:
             return literal(expr.lo if fits else expr.lo % (1 << width), width)
         case Signal():
             return extend(expr, 0, expr.width, expr.signed, width)
-        case rtl.ShiftRight():
-            return extend(expr.value, expr.amount, expr.value.width - expr.amount, expr.signed, width)
         case rtl.Bits():
             return extend(expr.value, expr.start, expr.count, expr.signed, width)
         case rtl.ShiftLeft():
             if width <= expr.amount:
                 return literal(0, width)
             text = fit(expr.value, width - expr.amount)
-            if isinstance(expr.value, Signal | rtl.Bits | rtl.ShiftRight) and text.startswith("{"):
+            if isinstance(expr.value, Signal | rtl.Bits) and text.startswith("{"):
                 text = text[1:-1]  # one concatenation instead of two
             return f"{{{text}, {expr.amount}'d0}}"
-        case rtl.Addition():
-            return f"{operand(expr.left, width)} {'-' if expr.minus else '+'} {operand(expr.right, width)}"
+        case rtl.Binary():
+            return f"{operand(expr.left, width)} {expr.operator} {operand(expr.right, width)}"
         case rtl.Multiplication():
             sides = (fit(expr.left, width), fit(expr.right, width))
             signed = expr.left.signed or expr.right.signed  # says no more than the extension does, but tools build less
@@ -81,8 +77,6 @@ def fit(expr: Expr, width: int) -> str:
             assert above >= 0, "packed fields must be named before they are cut"
             texts = [literal(0, above)] * (above > 0) + [fit(value, bits) for value, bits in reversed(expr.fields)]
             return f"{{{', '.join(texts)}}}" if len(texts) > 1 else texts[0]
-        case rtl.Overlay():
-            return f"{operand(expr.left, width)} | {operand(expr.right, width)}"
         case rtl.Compare() | rtl.Logic() | rtl.Not() | rtl.AnyBit() | rtl.Parity():
             return bit(expr) if width == 1 else f"{{{width - 1}'d0, {operand(expr, 1)}}}"
         case _:
