@@ -36,9 +36,7 @@ def receiver_module(name: str, width: int) -> Module:
     kept: list[tuple[Expr, int]] = [(word.bits(width, WORD_BITS - width), WORD_BITS - width)] if width < WORD_BITS else []
     m.drive(word, pack([*kept, (data, width)]), takes)
     m.drive(full, select(all_of(takes, last), 1, select(ready, 0, full)), reset=0)
-    m.output("in_ready", takes_one)
-    m.output("out_valid", full)
-    m.output("out_data", word)
+    m.drive_outputs(in_ready=takes_one, out_valid=full, out_data=word)
     return m
 
 
@@ -55,16 +53,8 @@ def sender_module(name: str, width: int) -> Module:
     rest = word >> width if width < WORD_BITS else word
     m.drive(word, select(takes, data, select(leaves, rest, word)))
     m.drive(busy, select(takes, 1, select(empties, 0, busy)), reset=0)
-    m.output("in_ready", room)
-    m.output("out_valid", busy)
-    m.output("out_data", word.bits(0, width))
+    m.drive_outputs(in_ready=room, out_valid=busy, out_data=word.bits(0, width))
     return m
-
-
-def beat_port(port: StreamPort, width: int) -> StreamPort:
-    """The stream of a port as it crosses the pins."""
-    return StreamPort(port.name, port.tensor, 1, width, False, 1, packet_words(port, WORD_BITS) * WORD_BITS // width,
-                      loads=port.loads)
 
 
 class _Board(Construction):
@@ -107,10 +97,10 @@ def with_host_port(design: Design, width: int = PAPER_BITS) -> Design:
     pins = [pin for port in design.inputs for pin in b.inward(port, width).pins(port.name)]
     pins += [pin for port in design.outputs for pin in b.outward(port, width).pins(port.name)]
     b.module.instances.append(Instance(design.top, "core", tuple(pins)))
-    inputs, outputs = (tuple(beat_port(p, width) for p in ports) for ports in (design.inputs, design.outputs))
+    inputs, outputs = (tuple(StreamPort(p.name, p.tensor, 1, width, False, 1, packet_words(p, WORD_BITS) * WORD_BITS // width,
+                                        loads=p.loads) for p in ports) for ports in (design.inputs, design.outputs))
     longest = max(p.width for p in (*inputs, *outputs) if not p.loads)
-    return replace(design, top=b.module.name, inputs=inputs, outputs=outputs,
-                   files={**design.files, **b.files()},
+    return replace(design, top=b.module.name, inputs=inputs, outputs=outputs, files={**design.files, **b.files()},
                    latency_cycles=design.latency_cycles + inputs[0].width + outputs[0].width,
                    interval_cycles=max(design.interval_cycles, longest))
 

@@ -102,8 +102,7 @@ def _memory(m: Module, write: Write, places: Mapping[str, int]) -> dict[str, Exp
     enable = signal("memory_enable_bit")
     asked = write.value.bit(map_of.MEMORY_ENABLE.start)
     m.drive(enable, asked, all_of(write.to(places["MEMORY_CONTROL"]), write.strobes.bit(0)), 0)
-    m.output("memory_enable", enable)
-    m.output("memory_base", pack([(low.bits(PAGE_BITS, 32 - PAGE_BITS), 32 - PAGE_BITS), (high, 32)]))
+    m.drive_outputs(memory_enable=enable, memory_base=pack([(low.bits(PAGE_BITS, 32 - PAGE_BITS), 32 - PAGE_BITS), (high, 32)]))
     return {"MEMORY_BASE_LO": low, "MEMORY_BASE_HI": high, "MEMORY_CONTROL": enable,
             **{f"MEMORY_{report.upper()}": m.input(f"memory_{report}", 32) for report in REPORTS}}
 
@@ -141,10 +140,7 @@ def _write_channel(m: Module, writable: Sequence[int]) -> Write:
     target = m.wire("write_address", pack([(ZERO, 2), (place, map_of.ADDRESS_BITS - 2)]))
     known = any_of(*(compare("==", target, place) for place in writable))
     answer = m.register("answer", select(known, map_of.OKAY, map_of.SLVERR), happens)
-    m.output("awready", ~has_address)
-    m.output("wready", ~has_data)
-    m.output("bvalid", answered)
-    m.output("bresp", answer)
+    m.drive_outputs(awready=~has_address, wready=~has_data, bvalid=answered, bresp=answer)
     return Write(happens, target, value, strobes)
 
 
@@ -179,8 +175,7 @@ def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mappin
         return any_of(*(found[flag] for name, found in flags.items() if name.rstrip("0123456789") in kinds))
 
     fields = (any_of(soft_rst, some("waiting", "IN", "OUT", "MEMORY")), any_of(waits, testing), done, passed,
-              some("active", "IN"), some("active", "OUT"), some("error", "IN"),
-              some("error", "MEMORY"))
+              some("active", "IN"), some("active", "OUT"), some("error", "IN"), some("error", "MEMORY"))
     return enable, pack([(value, 1) for value in fields]), clear
 
 
@@ -199,10 +194,7 @@ def _read_channel(m: Module, places: Mapping[str, int], values: Mapping[str, Exp
     known = m.wire("known", chosen(m, address, dict.fromkeys(entries, ONE), address.width - 1, complete=True))
     answer = m.register("read_answer", select(known, map_of.OKAY, map_of.SLVERR), looking)
     m.wire("reads_low_cycles", all_of(looking, compare("==", address, places["CYCLES_LO"] // 4)))
-    m.output("arready", free)
-    m.output("rvalid", answered)
-    m.output("rdata", word)
-    m.output("rresp", answer)
+    m.drive_outputs(arready=free, rvalid=answered, rdata=word, rresp=answer)
 
 
 def chosen(m: Module, address: Signal, entries: Mapping[int, Expr], bit: int, complete: bool = False) -> Expr:

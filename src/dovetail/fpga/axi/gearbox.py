@@ -43,13 +43,9 @@ def frame_in_module(name: str, port: StreamPort, bus_bits: int) -> Module:
     late = m.wire("ends_late", all_of(taken, last, ~in_last))
     m.drive(filling, select(early, 1, select(all_of(push, last), 0, filling)), reset=0)
     m.drive(dropping, select(late, 1, select(all_of(in_valid, in_last), 0, dropping)), reset=0)
-    m.output("in_ready", any_of(dropping, all_of(ready, ~filling, signal("wanted"))))
-    m.output("active", any_of(inside, filling, dropping))
-    m.output("starved", all_of(inside, ready, ~offered))
-    m.output("taken", taken)
-    m.output("done", all_of(push, last))
-    m.output("early", early)
-    m.output("late", late)
+    m.drive_outputs(in_ready=any_of(dropping, all_of(ready, ~filling, signal("wanted"))),
+                    active=any_of(inside, filling, dropping), starved=all_of(inside, ready, ~offered), taken=taken,
+                    done=all_of(push, last), early=early, late=late)
     return m
 
 
@@ -74,8 +70,7 @@ def _words_to_pixels(m: Module, port: StreamPort, bus_bits: int, pixel_bits: int
     moved = lifted(m, fresh, place, unit, held.width)
     m.drive(level, select(push, after + word, after), reset=0)
     m.drive(held, select(push, overlay(kept, moved), kept), reset=0)
-    m.output("out_valid", valid)
-    m.output("out_data", held.bits(0, port.data_bits))
+    m.drive_outputs(out_valid=valid, out_data=held.bits(0, port.data_bits))
     return ready
 
 
@@ -104,8 +99,5 @@ def frame_out_module(name: str, port: StreamPort, bus_bits: int) -> Module:
     m.drive(level, select(push, after + pixel, after), reset=0)
     m.drive(held, select(push, overlay(kept, moved), kept), reset=0)
     m.drive(ending, select(all_of(push, end), 1, select(ends, 0, ending)), reset=0)
-    m.output("in_ready", ready)
-    m.output("out_valid", valid)
-    m.output("out_data", held.bits(0, bus_bits))
-    m.output("out_last", last)
+    m.drive_outputs(in_ready=ready, out_valid=valid, out_data=held.bits(0, bus_bits), out_last=last)
     return m

@@ -126,8 +126,7 @@ class Master:
         kept = all_of(arrived, ~self.draining)
         piece, whole = m.counted("piece", self.pieces, arrived)
         parts = [m.register(f"part_{k}", word, all_of(arrived, compare("==", piece, k))) for k in range(self.pieces - 1)]
-        m.output("valid", all_of(kept, whole))
-        m.output("data", pack([(part, self.bus_bits) for part in (*parts, word)]))
+        m.drive_outputs(valid=all_of(kept, whole), data=pack([(part, self.bus_bits) for part in (*parts, word)]))
         return arrived
 
     def _writes(self, begins: Expr) -> Signal:
@@ -148,16 +147,13 @@ class Master:
         m.drive(shown, any_of(step, all_of(shown, ~ready)), reset=0)
         m.drive(last, ends, step)
         m.drive(marked, ~self.draining, step)
-        m.output("write_ready", all_of(free, some, whole, ~self.draining))
-        m.output("wvalid", shown)
+        m.drive_outputs(write_ready=all_of(free, some, whole, ~self.draining), wvalid=shown)
         words = [beat.bits(k * self.bus_bits, self.bus_bits) for k in range(self.pieces)]
         m.output("wdata", m.register("w_word", choose(piece, words), step))
         strobes = (1 << self.bus_bits // 8) - 1
-        m.output("wstrb", m.wire("w_strobes", select(marked, strobes, 0), (0, strobes)))
-        m.output("wlast", last)
+        m.drive_outputs(wstrb=m.wire("w_strobes", select(marked, strobes, 0), (0, strobes)), wlast=last)
         answered, answer = m.register("answered", m.input("bvalid"), reset=0), m.register("answer", m.input("bresp", 2))
-        m.output("bready", ONE)
-        m.output("written", all_of(answered, ~self.draining))
+        m.drive_outputs(bready=ONE, written=all_of(answered, ~self.draining))
         self._under_way("writes", "aw", begins, answered)
         self.faults.append((m.wire("write_fails", all_of(answered, answer.bit(1))), answer))
         return step

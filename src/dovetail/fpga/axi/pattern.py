@@ -112,6 +112,5 @@ def pattern_module(name: str, port: StreamPort, number: int, lo: int, hi: int) -
         drawn = m.wire(f"drawn{channel}", pack(chosen) if chosen else const(0))
         value = m.wire(f"channel{channel}", drawn + lo)
         fields.append((value, port.bits))
-    m.output("out_valid", valid)
-    m.output("out_data", pack(fields))
+    m.drive_outputs(out_valid=valid, out_data=pack(fields))
     return m

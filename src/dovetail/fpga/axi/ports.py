@@ -78,9 +78,7 @@ def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: 
         m.instances.append(Instance(test[0].name, "pattern", (
             ("run", testing), ("out_valid", test_valid), ("out_ready", out_ready), ("out_data", test_data)), soft_rst))
         valid, data = select(testing, test_valid, valid), select(testing, test_data, data)
-    m.output("out_valid", valid)
-    m.output("out_data", data)
-    m.output("active", parts["active"])
+    m.drive_outputs(out_valid=valid, out_data=data, active=parts["active"])
     output32(m, "frames", event_counter(m, "frame_count", parts["done"], clear))
     output32(m, "starved", event_counter(m, "starved_count", parts["starved"], clear))
     early, late = event_counter(m, "early_count", parts["early"], clear), event_counter(m, "late_count", parts["late"], clear)
@@ -113,8 +111,7 @@ def _receive(m: Module, bus_bits: int, control: tuple[Signal, Signal, Signal]) -
     m.instances.append(Instance(fifo.name, "fifo", (
         ("in_valid", written), ("in_ready", room), ("in_data", word_in),
         ("out_valid", word_valid), ("out_ready", word_ready), ("out_data", word), ("level", level)), soft_rst))
-    m.output("tready", tready)
-    m.output("waiting", draining)
+    m.drive_outputs(tready=tready, waiting=draining)
     output32(m, "stalls", event_counter(m, "stall_count", all_of(tvalid, ~tready), clear))
     output32(m, "high_water", high_water(m, level, clear))
     return word_valid, word_ready, word, fifo
@@ -143,8 +140,7 @@ def output_port(name: str, port: StreamPort, bus_bits: int) -> list[Module]:
     m.instances.append(Instance(fifo.name, "fifo", (
         ("in_valid", written), ("in_ready", room), ("in_data", word_in),
         ("out_valid", word_valid), ("out_ready", word_ready), ("out_data", word), ("level", level)), soft_rst))
-    m.output("in_ready", in_ready)
-    m.output("test_done", test_ended)
+    m.drive_outputs(in_ready=in_ready, test_done=test_ended)
     output32(m, "crc_value", checksum(m, data, counts, clear))
     output32(m, "high_water", high_water(m, level, clear))
     return [m, fifo, frame]
@@ -180,13 +176,9 @@ def _send(m: Module, port: StreamPort, bus_bits: int, control: tuple[Signal, Sig
     every, some = (1 << bus_bits // 8) - 1, (1 << used) - 1
     whole = any_of(~last, cut) if used < bus_bits // 8 else ONE
     sent = m.wire("sent", all_of(valid, tready, last))
-    m.output("tvalid", valid)
-    m.output("tdata", shown)
-    m.output("tkeep", m.wire("keep", select(whole, every, some), (0, every)))
-    m.output("tlast", last)
-    m.output("tuser", cut)
-    m.output("active", inside)
-    m.output("waiting", any_of(closing, all_of(valid, cut)))
+    m.drive_outputs(tvalid=valid, tdata=shown)
+    m.drive_outputs(tkeep=m.wire("keep", select(whole, every, some), (0, every)), tlast=last, tuser=cut, active=inside,
+                    waiting=any_of(closing, all_of(valid, cut)))
     output32(m, "frames", event_counter(m, "frame_count", all_of(sent, ~cut), clear))
     output32(m, "aborted", event_counter(m, "aborted_count", all_of(sent, cut), clear))
     output32(m, "stalls", event_counter(m, "stall_count", all_of(valid, ~tready), clear))

@@ -137,8 +137,7 @@ def _skip(m: Module, form: Format, slot: Slot, loops: Loops, data: Signal, enter
     takes = m.wire("skip_takes", all_of(slot.takes, enters))
     words, bits_of_word = loops.slices, form.data_bits
     if words == 1:
-        m.output("skip_valid", takes)
-        m.output("skip_data", data)
+        m.drive_outputs(skip_valid=takes, skip_data=data)
         return
     held = signal("skip_held", 0, (1 << bits_of_word * (words - 1)) - 1)
     older = [(held.bits(bits_of_word, bits_of_word * (words - 2)), bits_of_word * (words - 2))] if words > 2 else []
@@ -174,7 +173,7 @@ def _last(layer: MappedLayer, block: BottleneckParts, before: int, pace: tuple[n
     before += part.loops.passes - 1  # the last pass over the last word ends a pixel
     if block.join is not None:
         waits = raster.first + (before + end) // block.expand.loops.clocks + 3
-        other = _skipped(m, pipeline, slot, end, waits, layer.inputs[0])
+        other = _skipped(m, slot, end, waits, layer.inputs[0])
         both = [*values, *other] if block.own_first else [*other, *values]
         values, _ = block.join(pipeline, {(index, 0, 0): value for index, value in enumerate(both)})
     stage = max(v.stage for v in values)
@@ -189,20 +188,18 @@ def _last(layer: MappedLayer, block: BottleneckParts, before: int, pace: tuple[n
     m.instances.append(Instance(fifo.name, "fifo", (
         ("in_valid", _later(m, "beat_ends", slot.emit, stage)), ("in_data", beat),
         ("out_valid", arrived), ("out_ready", ready), ("out_data", left_data))))
-    m.output("out_valid", arrived)
-    m.output("out_data", left_data)
+    m.drive_outputs(out_valid=arrived, out_data=left_data)
     return (m, *lane, fifo), before + stage, depth
 
 
-def _skipped(m: Module, pipeline: Pipeline, slot: Slot, end: int, waits: int, form: Format) -> list[Staged]:
+def _skipped(m: Module, slot: Slot, end: int, waits: int, form: Format) -> list[Staged]:
     """The block's input at the pixel of the projection that leaves the lanes at stage `end`."""
     whole = replace(form, at_once=None)
     push, data = m.input("skip_valid"), m.input("skip_data", whole.data_bits if form.words == 1 else form.words * form.data_bits)
     pop = _later(m, "skip_pops", slot.emit, end - 2)
     read = signal("skip_read", 0, (1 << data.width) - 1)
     m.memories.append(Memory("skip", data.width, waits, push, m.counter("skip_write_at", waits, push), data,
-                             m.counter("skip_read_at", waits, pop), read,
-                             in_blocks(waits, data.width)))
+                             m.counter("skip_read_at", waits, pop), read, in_blocks(waits, data.width)))
     pixel = m.register("skip_pixel", read)
     return [Staged(m.wire(f"skip_{c}", whole.channel(pixel, c)), end) for c in range(whole.channels)]
 
@@ -213,9 +210,13 @@ def _join_parts(module: Module, layer: MappedLayer, parts: tuple[Module, Module,
     outside = [module.input("in0_valid"), module.input("in0_data", layer.inputs[0].data_bits), module.input("out_ready")]
     nets = {name: module.net(name, width) for name, width in (
         ("in_ready", 1), ("may_step", 1), ("leaves", 1), ("leaving", layer.output.data_bits))}
-    words = [module.net(f"{name}_{kind}", _width(part, f"word_{kind}"))
+
+    def width(part: Module, port: str) -> int:
+        return next(p.width for p in part.outputs if p.name == port)
+
+    words = [module.net(f"{name}_{kind}", width(part, f"word_{kind}"))
              for name, part in (("expanded", first), ("filtered", middle)) for kind in ("valid", "data")]
-    skip = [(name, module.net(name, _width(first, name))) for name in ("skip_valid", "skip_data")] if skipped else []
+    skip = [(name, module.net(name, width(first, name))) for name in ("skip_valid", "skip_data")] if skipped else []
     entering = (("in0_valid", outside[0]), ("in0_data", outside[1]), ("in0_ready", nets["in_ready"]))
     leaving = (("out_valid", nets["leaves"]), ("out_ready", outside[2]), ("out_data", nets["leaving"]))
     held_back = ("may_step", nets["may_step"])
@@ -224,10 +225,4 @@ def _join_parts(module: Module, layer: MappedLayer, parts: tuple[Module, Module,
         Instance(middle.name, "depthwise", (("in_valid", words[0]), ("in_data", words[1]), ("word_valid", words[2]),
                                             ("word_data", words[3]))),
         Instance(last.name, "project", (("in_valid", words[2]), ("in_data", words[3]), held_back, *leaving, *skip))]
-    module.output("in0_ready", nets["in_ready"])
-    module.output("out_valid", nets["leaves"])
-    module.output("out_data", nets["leaving"])
-
-
-def _width(module: Module, port: str) -> int:
-    return next(p.width for p in module.outputs if p.name == port)
+    module.drive_outputs(in0_ready=nets["in_ready"], out_valid=nets["leaves"], out_data=nets["leaving"])

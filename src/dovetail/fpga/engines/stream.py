@@ -180,8 +180,7 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, level: 
     read_at = m.counter("read_at", depth, load)
     word = signal("word", 0, (1 << width) - 1)
     m.memories.append(Memory("beats", width, depth, push, write_at, in_data, read_at, word, in_blocks(depth, width), load))
-    m.output("out_valid", valid)
-    m.output("out_data", word)
+    m.drive_outputs(out_valid=valid, out_data=word)
     if level:
         m.output("level", count)
     if report:
@@ -247,6 +246,5 @@ def finish_stream(module: Module, pipeline: Pipeline, emit: Staged, values: Sequ
     issued = module.register("issued", module.register("issuing", emit.value, reset=0), reset=0)
     module.drive(spare, spare + left - issued, reset=spare.hi)
     module.drive(MAY_STEP, ~spare.bit(spare.width - 1), reset=1)
-    module.output("out_valid", out_valid)
-    module.output("out_data", out_data)
+    module.drive_outputs(out_valid=out_valid, out_data=out_data)
     return fifo, stages, depth

@@ -25,20 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.rtl.expressions import (
-    Expr,
-    Signal,
-    all_of,
-    any_of,
-    choose,
-    compare,
-    const,
-    odd_of,
-    pack,
-    parity,
-    select,
-    successor,
-)
+from dovetail.fpga.rtl.expressions import Signal, all_of, any_of, choose, compare, const, odd_of, pack, parity, select, successor
 from dovetail.fpga.rtl.modules import Module
 
 SEQUENCE_BITS = 16
@@ -125,7 +112,7 @@ def carried(form: Format, payload_bits: int) -> Carriage:
     return Carriage(form, min(payload_bits // whole, form.beats))
 
 
-def _place(m: Module, carriage: Carriage, step: Signal) -> tuple[Signal, Expr]:
+def _place(m: Module, carriage: Carriage, step: Signal) -> tuple[Signal, Signal]:
     """The place of a beat in its cell, and whether it is the cell's last: the group is complete, or the frame ends."""
     place = Signal(0, carriage.group - 1, "place")
     _, frame_ends = m.rounds("beat", carriage.form.beats, step)
@@ -145,9 +132,7 @@ def gather_module(name: str, carriage: Carriage) -> Module:
     m.wires.append((step, all_of(valid, takes)))
     held = [m.register(f"held_{i}", data, all_of(step, compare("==", place, i))) for i in range(group - 1)]
     fields = [(select(compare("==", place, i), data, held[i]), width) for i in range(group - 1)]
-    m.output("in_ready", takes)
-    m.output("out_valid", all_of(valid, last))
-    m.output("out_data", pack([*fields, (data, width)]))
+    m.drive_outputs(in_ready=takes, out_valid=all_of(valid, last), out_data=pack([*fields, (data, width)]))
     return m
 
 
@@ -159,7 +144,6 @@ def scatter_module(name: str, carriage: Carriage) -> Module:
     step = Signal(0, 1, "step")
     place, last = _place(m, carriage, step)
     m.wires.append((step, all_of(valid, ready)))
-    m.output("in_ready", all_of(ready, last))
-    m.output("out_valid", valid)
-    m.output("out_data", choose(place, [data.bits(i * width, width) for i in range(group)]))
+    m.drive_outputs(in_ready=all_of(ready, last), out_valid=valid,
+                    out_data=choose(place, [data.bits(i * width, width) for i in range(group)]))
     return m

@@ -59,8 +59,7 @@ def joint_module(name: str, pieces: Sequence[Area], wanted: Area, width: int, fi
         fields = pack([_cut(data[i], pieces[i], wanted, field_bits) for i in band])
         assert fields.width == wanted.fields * field_bits, "pieces cover what is wanted"
         value = fields if value == ZERO else select(on, fields, value)
-    m.output("out_valid", all_of(present, passes))
-    m.output("out_data", value)
+    m.drive_outputs(out_valid=all_of(present, passes), out_data=value)
     return m
 
 
@@ -111,8 +110,7 @@ def flatten_module(name: str, form: Format) -> Module:
     takes = m.wire("takes", any_of(~last, ready))
     m.wires.append((step, all_of(valid, takes)))
     held = [m.register(f"held_{p}", data, all_of(step, compare("==", at, p))) for p in range(pixels - 1)]
-    m.output("in_ready", takes)
-    m.output("out_valid", all_of(valid, last))
-    m.output("out_data", pack([(pixel.bits(c * form.bits, form.bits), form.bits)
-                               for c in range(form.channels) for pixel in (*held, data)]))
+    m.drive_outputs(in_ready=takes, out_valid=all_of(valid, last),
+                    out_data=pack([(pixel.bits(c * form.bits, form.bits), form.bits)
+                                   for c in range(form.channels) for pixel in (*held, data)]))
     return m

@@ -75,7 +75,7 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
     else:
         circuit, unknown = _slots(m, slots, accept, data, circuit, len(circuits))
     ending = {j: own for j, own in enumerate(circuits) if slots is None or j not in slots.through}
-    parts, overflows = _buffers(m, form, ending, all_of(accept, data), circuit, body)
+    parts, overflows = _buffers(m, ending, all_of(accept, data), circuit, body)
     if slots is not None:
         overflows += [_passes(m, n, circuits, slots, accept, data, body) for n in sorted(set(slots.through.values()))]
     silence = _silence(m, live, rx_valid)
@@ -94,12 +94,9 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
         sticky = signal(f"{flag}_kept")
         m.drive(sticky, any_of(sticky, seen), reset=0)
         m.output(flag, sticky)
-    m.output("credit_valid", accept)
-    m.output("credit_circuit", body.bits(cells.SEQUENCE_BITS + cells.CIRCUIT_BITS, cells.CIRCUIT_BITS))
-    m.output("credit_count", body.bits(cells.SEQUENCE_BITS + 2 * cells.CIRCUIT_BITS, cells.CREDIT_BITS))
-    m.output("up", live)
-    m.output("fault", failed)
-    m.output("fault_cause", signal("cause", 0, (1 << CAUSE_BITS) - 1))
+    m.drive_outputs(credit_valid=accept, credit_circuit=body.bits(cells.SEQUENCE_BITS + cells.CIRCUIT_BITS, cells.CIRCUIT_BITS),
+                    credit_count=body.bits(cells.SEQUENCE_BITS + 2 * cells.CIRCUIT_BITS, cells.CREDIT_BITS), up=live,
+                    fault=failed, fault_cause=signal("cause", 0, (1 << CAUSE_BITS) - 1))
     return m, parts
 
 
@@ -142,7 +139,7 @@ def passage_bits(n: int, circuits: Sequence[Outgoing], through: Mapping[int, int
     return max(c.width for j, c in enumerate(circuits) if through.get(j) == n)
 
 
-def _buffers(m: Module, form: CellFormat, circuits: Mapping[int, Outgoing], comes: Expr, circuit: Signal,
+def _buffers(m: Module, circuits: Mapping[int, Outgoing], comes: Expr, circuit: Signal,
              body: Signal) -> tuple[list[Module], list[Expr]]:
     """One FIFO per circuit, its freed words counted for the sender; returns modules, and when a word finds no room."""
     parts, overflows = list[Module](), list[Expr]()

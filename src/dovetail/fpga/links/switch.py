@@ -60,9 +60,8 @@ def passage_module(name: str, width: int, places: int) -> Module:
     fields = (lambda at, bank: pack([(at, field), (bank, bank_out.width)])) if places > 1 else (lambda at, bank: bank)
     m.memories.append(Memory("frames", width + 1, depth, write, fields(place, bank_in), pack([(word, width), (flag, 1)]),
                              fields(next_place, ahead), read, False, step))
-    m.output("valid", all_of(reading, read.bit(width)))
-    m.output("data", read.bits(0, width))
-    m.output("overflow", all_of(write, compare("==", count, BANKS)))
+    m.drive_outputs(valid=all_of(reading, read.bit(width)), data=read.bits(0, width),
+                    overflow=all_of(write, compare("==", count, BANKS)))
     return m
 
 
@@ -103,8 +102,7 @@ def switch_transmitter(name: str, form: CellFormat, circuits: Sequence[Outgoing]
         told, freed = _far(m, k)
         m.output(f"relay{k}_told", told)
         m.output(f"relay{k}_count", freed)
-    m.output("slot_step", step)
-    m.output("slot_ends", all_of(step, last))
+    m.drive_outputs(slot_step=step, slot_ends=all_of(step, last))
     sent = m.wire("sends", any_of(*fires))
     chosen = select(sent, choose(turn, [*payloads, identity]), identity) if payloads else const(identity)
     finish_cells(m, form, (sent, at, chosen), _told(m, relayed, advance))

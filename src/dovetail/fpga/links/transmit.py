@@ -64,8 +64,7 @@ def finish_cells(m: Module, form: CellFormat, sent: tuple[Expr, Expr, Expr], tol
     m.drive(full, made, advance, 0)
     held = m.register("checked_body", body, advance)
     check = m.register("check", pack([(bit, 1) for bit in parities(m, "crc", body, syndrome_masks(form))]), advance)
-    m.output("tx_valid", full)
-    m.output("tx_data", pack([(held, form.body_bits), (check, CHECK_BITS)]))
+    m.drive_outputs(tx_valid=full, tx_data=pack([(held, form.body_bits), (check, CHECK_BITS)]))
 
 
 def _owner(m: Module, slots: Sequence[int], step: Expr) -> Expr:
