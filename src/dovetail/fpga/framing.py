@@ -81,10 +81,8 @@ class Decoder:
     def wanted(self) -> int:
         if len(self.held) < HEADER_BYTES:
             return HEADER_BYTES - len(self.held)
-        return max(0, HEADER_BYTES + self._length() + CHECK.size - len(self.held))
-
-    def _length(self) -> int:
-        return min(MOST_PAYLOAD, int(HEADER.unpack_from(self.held)[6]))
+        length = min(MOST_PAYLOAD, int(HEADER.unpack_from(self.held)[6]))
+        return max(0, HEADER_BYTES + length + CHECK.size - len(self.held))
 
     def feed(self, octets: bytes) -> None:
         self.held += octets

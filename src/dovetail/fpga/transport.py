@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from dovetail.errors import TransportError
-from dovetail.fpga.axi.model import Packet, ShellModel
+from dovetail.fpga.axi.model import ShellModel
 from dovetail.fpga.axi.registers import OKAY
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.framing import DESIGN_MASK, Decoder, Message, MessageKind, encode
@@ -34,32 +34,25 @@ class Transport(Protocol):
 
     def read(self, address: int) -> int:
         """The value of a register; raises TransportError where it is refused."""
-        ...
 
     def write(self, address: int, value: int) -> None:
         """Set a register; raises TransportError where it is refused."""
-        ...
 
     def send(self, port: int, packet: bytes) -> None:
         """Queue a frame for an input."""
-        ...
 
     def receive(self, port: int) -> bytes:
         """The next frame of an output; packets that a soft reset cut short are skipped."""
-        ...
 
     def provide(self, image: bytes, size: int) -> int:
         """Memory of so many bytes that the design's AXI4 master reaches, beginning with an image: the address it has for the
         master, a multiple of 4096. What was provided before may be given up."""
-        ...
 
     def abandon(self) -> None:
         """Reset the DMA channels: what is queued on either side of the bus is forgotten."""
-        ...
 
     def close(self) -> None:
         """Let go of the board."""
-        ...
 
 
 class SimulatedBoard:
@@ -70,7 +63,7 @@ class SimulatedBoard:
         """Builds the simulation where it is not cached; `bundle` names the shells that share one build."""
         self.model = ShellModel(shell, stall_seed, trace, bundle)
         core = shell.core
-        words = max(self.model.shell.core.inputs, key=lambda p: p.beats * p.data_bits)
+        words = max(core.inputs, key=lambda p: p.beats * p.data_bits)
         fill = words.beats * max(1, words.data_bits // shell.bus_bits + 1)
         self.patience = PATIENCE_CYCLES + STALL_FACTOR * (core.latency_cycles + core.interval_cycles + fill)
 
@@ -85,18 +78,15 @@ class SimulatedBoard:
         self.model.push(port, np.frombuffer(packet, dtype=np.uint8))
 
     def receive(self, port: int) -> bytes:
-        while (packet := self._next(port)).aborted:
-            pass
-        return packet.words.tobytes()
-
-    def _next(self, port: int) -> Packet:
         wanted = [int(k == port) for k in range(len(self.model.shell.core.outputs))]
-        self.model.run(wanted, self.patience)
-        packet = self.model.pull(port)
-        if packet is None:
-            raise TransportError(f"simulation of {self.model.shell.top}: no packet from output {port} within {self.patience} "
-                                 "cycles; was a frame sent to every input, and is the design enabled?")
-        return packet
+        while True:
+            self.model.run(wanted, self.patience)
+            packet = self.model.pull(port)
+            if packet is None:
+                raise TransportError(f"simulation of {self.model.shell.top}: no packet from output {port} within "
+                                     f"{self.patience} cycles; was a frame sent to every input, and is the design enabled?")
+            if not packet.aborted:
+                return packet.words.tobytes()
 
     def provide(self, image: bytes, size: int) -> int:
         self.model.place(MEMORY_ADDRESS, size)
