@@ -54,12 +54,8 @@ class Simulation:
     """Register bits and how often they changed, by instance, of designs that count them (fpga/activity.py)."""
 
 
-def simulate(
-    design: Design,
-    inputs: Mapping[str, Integers],
-    stall_seed: int | None = None,
-    on_frame: Callable[[int], None] | None = None,
-) -> Simulation:
+def simulate(design: Design, inputs: Mapping[str, Integers], stall_seed: int | None = None,
+             on_frame: Callable[[int], None] | None = None) -> Simulation:
     """Send frames back to back through a design and collect every output.
 
     `inputs` holds (frames, channels, height, width) or (frames, values) integers by tensor name, and sets of weights for inputs
@@ -69,11 +65,8 @@ def simulate(
     return simulate_many([(design, inputs)], stall_seed, on_frame)[0]
 
 
-def simulate_many(
-    jobs: Sequence[tuple[Design, Mapping[str, Integers]]],
-    stall_seed: int | None = None,
-    on_frame: Callable[[int], None] | None = None,
-) -> list[Simulation]:
+def simulate_many(jobs: Sequence[tuple[Design, Mapping[str, Integers]]], stall_seed: int | None = None,
+                  on_frame: Callable[[int], None] | None = None) -> list[Simulation]:
     """Simulate many designs with one build, one after another, each as `simulate` would."""
     if not jobs:
         return []
@@ -97,10 +90,8 @@ def simulate_many(
         began = time.monotonic()
         told = _run(program, folder, distinct, on_frame)
         ended = time.monotonic()
-        return [
-            _collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
-            for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))
-        ]
+        return [_collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
+                for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))]
 
 
 @contextmanager
@@ -175,12 +166,8 @@ def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
     }[code]
 
 
-def _collect(
-    folder: Path, index: int, design: Design, frames: int, told: _Told, wall_s: float, run_s: float
-) -> Simulation:
-    outputs = {
-        port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
-        for number, port in enumerate(design.outputs)
-    }
+def _collect(folder: Path, index: int, design: Design, frames: int, told: _Told, wall_s: float, run_s: float) -> Simulation:
+    outputs = {port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
+               for number, port in enumerate(design.outputs)}
     counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
     return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), told.high_water, wall_s, run_s, told.toggles)

@@ -67,24 +67,19 @@ def count(cells: Mapping[str, int], pattern: str) -> int:
 
 def ecp5(cells: Mapping[str, int]) -> dict[str, float]:
     """A carry cell is two LUT4; a 16x4 memory takes four for its bits and, assumed, the two of the slice that writes them."""
-    memories = count(cells, "TRELLIS_DPR16X4")
-    return {
-        "lut4": count(cells, "LUT4") + 2 * count(cells, "CCU2C") + 6 * memories,
-        "register": count(cells, "TRELLIS_FF"),
-        "bram": count(cells, "DP16KD|PDPW16KD"),
-        "dsp": count(cells, "MULT18X18D") + 0.5 * count(cells, "MULT9X9D"),
-    }
+    return {"lut4": count(cells, "LUT4") + 2 * count(cells, "CCU2C") + 6 * count(cells, "TRELLIS_DPR16X4"),
+            "register": count(cells, "TRELLIS_FF"),
+            "bram": count(cells, "DP16KD|PDPW16KD"),
+            "dsp": count(cells, "MULT18X18D") + 0.5 * count(cells, "MULT9X9D")}
 
 
 def xilinx(cells: Mapping[str, int]) -> dict[str, float]:
     memories = sum(luts * cells.get(name, 0) for name, luts in XILINX_MEMORY_LUTS.items())
-    return {
-        "lut": count(cells, "LUT[1-6]|INV|SRL.*") + memories,
-        "register": count(cells, "FD[RSCP]E.*|LD[CP]E.*"),
-        "bram36": count(cells, "RAMB36E[12]") + 0.5 * count(cells, "RAMB18E[12]"),
-        "dsp": count(cells, "DSP48E[12]"),
-        "uram": count(cells, "URAM288.*"),
-    }
+    return {"lut": count(cells, "LUT[1-6]|INV|SRL.*") + memories,
+            "register": count(cells, "FD[RSCP]E.*|LD[CP]E.*"),
+            "bram36": count(cells, "RAMB36E[12]") + 0.5 * count(cells, "RAMB18E[12]"),
+            "dsp": count(cells, "DSP48E[12]"),
+            "uram": count(cells, "URAM288.*")}
 
 
 def _alm(cells: Mapping[str, int]) -> dict[str, float]:
@@ -94,12 +89,9 @@ def _alm(cells: Mapping[str, int]) -> dict[str, float]:
     arithmetic, memory = count(cells, "MISTRAL_ALUT_ARITH"), count(cells, "MISTRAL_MLAB")
     registers = count(cells, "MISTRAL_FF|MISTRAL_SDFF")
     shared = (arithmetic + memory) / 2
-    return {
-        "alm": max(large + ALM_PER_SMALL_LUT * small + shared, registers / 4),
-        "alm_low": max(large + 0.5 * small + shared, registers / 4),
-        "alut": large + small + arithmetic,
-        "register": registers,
-    }
+    return {"alm": max(large + ALM_PER_SMALL_LUT * small + shared, registers / 4),
+            "alm_low": max(large + 0.5 * small + shared, registers / 4),
+            "alut": large + small + arithmetic, "register": registers}
 
 
 def cyclonev(cells: Mapping[str, int]) -> dict[str, float]:
@@ -115,12 +107,7 @@ def cyclone10gx(cells: Mapping[str, int]) -> dict[str, float]:
 
 
 RESOURCES: Mapping[str, Callable[[Mapping[str, int]], dict[str, float]]] = {
-    "ecp5": ecp5,
-    "xcu": xilinx,
-    "xcup": xilinx,
-    "cyclonev": cyclonev,
-    "cyclone10gx": cyclone10gx,
-}
+    "ecp5": ecp5, "xcu": xilinx, "xcup": xilinx, "cyclonev": cyclonev, "cyclone10gx": cyclone10gx}
 FAMILIES = tuple(RESOURCES)
 
 
@@ -150,12 +137,8 @@ class Synthesis:
     parts: tuple[SynthesizedPart, ...] = ()
 
 
-def synthesize(
-    design: Design,
-    family: str,
-    progress: Callable[[int, int], None] | None = None,
-    unit_bytes: int | None = UNIT_BYTES,
-) -> Synthesis:
+def synthesize(design: Design, family: str, progress: Callable[[int, int], None] | None = None,
+               unit_bytes: int | None = UNIT_BYTES) -> Synthesis:
     """Synthesize a design for a family of `FAMILIES` and count its resources.
 
     `progress` hears how many of how many parts are finished. Modules of `unit_bytes` of text and more are parts of their own:
@@ -172,7 +155,8 @@ def synthesize(
     units = divide(design, unit_bytes)
     counts, fresh = _count_units(tool, family, units, progress)
     instances = _instances(units, counts)
-    own = {name: _own_cells(name, counts) for name in instances}
+    own = {name: {cell: number for cell, number in counts[name].items()
+                  if cell not in counts and not cell.startswith("$scopeinfo")} for name in instances}  # without parts inside
     cells: Counter[str] = Counter()
     for name, times in instances.items():
         cells.update({cell: times * number for cell, number in own[name].items()})
@@ -182,10 +166,9 @@ def synthesize(
         notes.append(f"sum over {len(units)} parts synthesized out of context")
     if family.startswith("cyclone"):
         notes.append("ALMs are estimated from look-up tables: alm_low packs every pair that may share one, alm 0.8 per small one")
-    wall_s = time.monotonic() - start
-    version = tool.version.removeprefix("Yosys ")
     total = dict(sorted(cells.items()))
-    return Synthesis(family, "Yosys", version, total, RESOURCES[family](total), tuple(notes), wall_s, not fresh, parts)
+    return Synthesis(family, "Yosys", tool.version.removeprefix("Yosys "), total, RESOURCES[family](total), tuple(notes),
+                     time.monotonic() - start, not fresh, parts)
 
 
 def find_synthesizer(family: str) -> Tool:
@@ -194,10 +177,9 @@ def find_synthesizer(family: str) -> Tool:
     if family == "cyclone10gx":
         if native is None or native.release > LAST_CYCLONE10GX:
             found = "none is" if native is None else f"{native.version} is"
-            raise ToolError(
-                f"yosys: cyclone10gx needs release 0.41 or older, {found} installed; apt-get install yosys (Debian 12 has 0.23) "
-                "and name it in DOVETAIL_YOSYS, or synthesize for cyclonev as a proxy (2 to 4 % fewer ALMs)"
-            )
+            raise ToolError(f"yosys: cyclone10gx needs release 0.41 or older, {found} installed; apt-get install yosys "
+                            "(Debian 12 has 0.23) and name it in DOVETAIL_YOSYS, or synthesize for cyclonev as a proxy "
+                            "(2 to 4 % fewer ALMs)")
         return native
     packaged = tools.find_pyosys()
     chosen = packaged if packaged is not None and not os.environ.get("DOVETAIL_YOSYS") else native
@@ -206,9 +188,8 @@ def find_synthesizer(family: str) -> Tool:
     return chosen
 
 
-def _count_units(
-    tool: Tool, family: str, units: Sequence[Unit], progress: Callable[[int, int], None] | None
-) -> tuple[dict[str, Counter[str]], bool]:
+def _count_units(tool: Tool, family: str, units: Sequence[Unit],
+                 progress: Callable[[int, int], None] | None) -> tuple[dict[str, Counter[str]], bool]:
     """Cells by type of every part, and whether any had to be synthesized."""
     alike, names = zip(*(unit.nameless() for unit in units), strict=True)
     keys = [tools.content_key([tool.version, unit.script(family), unit.text, *map(str, unit.images.items())]) for unit in alike]
@@ -248,14 +229,8 @@ def _command(tool: Tool, family: str, unit: Unit, name: str, folder: Path) -> Co
     folder.mkdir()
     for file, text in {**unit.images, "unit.v": unit.text, "unit.ys": unit.script(family)}.items():
         _write(folder / file, text)
-    return Command(
-        tool=f"yosys ({name} for {family})",
-        arguments=(*tool.command, "unit.ys"),
-        cwd=folder,
-        log=folder / "yosys.log",
-        timeout_s=SYNTHESIS_TIMEOUT_S,
-        memory_bytes=SYNTHESIS_MEMORY_BYTES,
-    )
+    return Command(f"yosys ({name} for {family})", (*tool.command, "unit.ys"), folder, folder / "yosys.log",
+                   SYNTHESIS_TIMEOUT_S, SYNTHESIS_MEMORY_BYTES)
 
 
 def parse_cells(report: str, top: str) -> Counter[str]:
@@ -289,11 +264,6 @@ def _instances(units: Sequence[Unit], counts: Mapping[str, Counter[str]]) -> dic
         found[name] += times
         waiting += [(cell, times * number) for cell, number in counts[name].items() if cell in counts]
     return found
-
-
-def _own_cells(name: str, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
-    """Cells of a part without the parts inside it."""
-    return {cell: number for cell, number in counts[name].items() if cell not in counts and not cell.startswith("$scopeinfo")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +302,11 @@ def divide(design: Design, unit_bytes: int | None) -> tuple[Unit, ...]:
     texts = module_texts(design)
     if design.top not in texts:
         raise UsageError(f"synthesis of {design.top}: no such module; the files define {', '.join(sorted(texts)) or 'none'}")
-    children = {name: _children(name, text, texts) for name, text in texts.items()}
-    large = set()
-    if unit_bytes is not None:
-        large = {name for name, text in texts.items() if len(text) >= unit_bytes and _black_box(text) and name != design.top}
+    # Modules that a module's text names; in strings, such as a memory's style, and comments words mean something else.
+    children = {name: (set(WORD.findall(without_comments(text, keep_strings=False))) & texts.keys()) - {name}
+                for name, text in texts.items()}
+    large = {name for name, text in texts.items() if unit_bytes is not None and len(text) >= unit_bytes and _black_box(text)}
+    large.discard(design.top)
     units: list[Unit] = []
     waiting, seen = [design.top], {design.top}
     while waiting:
@@ -347,11 +318,6 @@ def divide(design: Design, unit_bytes: int | None) -> tuple[Unit, ...]:
         waiting += sorted(boxes - seen)
         seen |= boxes
     return tuple(units)
-
-
-def _children(name: str, text: str, known: Mapping[str, str]) -> set[str]:
-    """Modules that a module's text names; in strings, such as a memory's style, and comments words mean something else."""
-    return {word for word in set(WORD.findall(without_comments(text, keep_strings=False))) if word in known and word != name}
 
 
 def _black_box(text: str) -> str:

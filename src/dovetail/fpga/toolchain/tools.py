@@ -128,10 +128,8 @@ def run_tools(commands: Sequence[Command], workers: int | None = None, on_done: 
                     if on_done is not None:
                         on_done(index)
                 elif time.monotonic() > child.deadline:
-                    raise ToolError(
-                        f"{child.command.tool}: not finished after {child.command.timeout_s:g} s, stopped; "
-                        f"last lines:\n{last_lines(child.command.log)}\ntry a smaller design or a longer limit"
-                    )
+                    raise ToolError(f"{child.command.tool}: not finished after {child.command.timeout_s:g} s, stopped; "
+                                    f"last lines:\n{last_lines(child.command.log)}\ntry a smaller design or a longer limit")
     finally:
         for child in running.values():
             processes.kill(child.process)
@@ -163,9 +161,9 @@ def _checked(command: Command, code: int) -> int:
     raise ToolError(f"{command.tool}: failed with {how}; last lines:\n{tail}\n{advice}")
 
 
-def last_lines(log: Path, count: int = 12) -> str:
+def last_lines(log: Path) -> str:
     """The end of a log, for an error message."""
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()[-count:])
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()[-12:])
 
 
 def ask(name: str, command: Sequence[str], environment: Mapping[str, str], advice: str) -> str:
