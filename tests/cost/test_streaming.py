@@ -55,12 +55,12 @@ def test_masks_name_exactly_the_taps_inside_the_input(raster: Raster) -> None:
     (sh, sw), (dh, dw), pads = raster.window.stride, raster.window.dilation, raster.window.pads
     outside = False
     for tap in range(raster.window.kernel[0]):
-        start, stop = raster.row_inside(tap)
+        start, stop = raster.inside(0, tap)
         inside = [0 <= r * sh + tap * dh - pads[0] < raster.height for r in range(rows)]
         assert inside == [start <= r < stop for r in range(rows)]
         outside |= not all(inside)
     for tap in range(raster.window.kernel[1]):
-        start, stop = raster.column_inside(tap)
+        start, stop = raster.inside(1, tap)
         inside = [0 <= c * sw + tap * dw - pads[1] < raster.width for c in range(columns)]
         assert inside == [start <= c < stop for c in range(columns)]
         outside |= not all(inside)

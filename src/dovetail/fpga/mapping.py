@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,12 +148,12 @@ class _Site:
         """The node's first constant: weights, a table or thresholds."""
         return self.graph.constants[self.node.params[0]].array.astype(np.int64)
 
+    def rows(self, channels: int) -> IntMatrix:
+        """A row of the first constant for every channel, which may all share one."""
+        return np.broadcast_to(self.constant(), (channels, self.constant().shape[-1]))
+
     def rescale(self) -> Rescale:
         return _rescale(self.graph, self.node)
-
-
-def _conv_engines(site: _Site, op: ir.Conv) -> tuple[Engine, ...]:
-    return _windowed(site.layer, op.window, site.zero, *_filters_of(site.graph, site.node, _conv_matrix(site, op)))
 
 
 def _gemm_engines(site: _Site, op: ir.Gemm) -> tuple[Engine, ...]:
@@ -167,37 +168,19 @@ def _average_engines(site: _Site, op: ir.AvgPool) -> tuple[Engine, ...]:
     return _windowed(site.layer, op.window, site.zero, sums, [-site.zero * taps] * fields, site.rescale())
 
 
-def _maximum_engines(site: _Site, op: ir.MaxPool) -> tuple[Engine, ...]:
-    return _windowed(site.layer, op.window, site.layer.inputs[0].lo, None, [site.zero], site.rescale())
-
-
-def _global_average_engines(site: _Site, op: ir.GlobalAvgPool) -> tuple[Engine, ...]:
-    return (layers.global_average_engine(site.layer, site.zero, site.rescale()),)
-
-
-def _select_engines(site: _Site, op: ir.Select) -> tuple[Engine, ...]:
-    return (layers.join_engine(site.layer, layers.chosen(site.layer, op.indices, site.zero, _moved(site.graph, site.node))),)
-
-
 def _repeat_engines(site: _Site, op: ir.Upsample) -> tuple[Engine, ...]:
     channels = site.layer.output.channels
-    return (_blocks_engine(site, np.broadcast_to(np.arange(channels), (op.rows, op.columns, channels)), (0, 0)),)
+    return _moving(site, np.broadcast_to(np.arange(channels), (op.rows, op.columns, channels)), (0, 0))
 
 
 def _shuffle_engines(site: _Site, op: ir.PixelShuffle) -> tuple[Engine, ...]:
     places = np.arange(site.layer.inputs[0].channels).reshape(op.inner(site.layer.output.channels))
-    return (_blocks_engine(site, places if op.depth_first else places.transpose(1, 2, 0), op.cropped),)
+    return _moving(site, places if op.depth_first else places.transpose(1, 2, 0), op.cropped)
 
 
-def _blocks_engine(site: _Site, places: IntMatrix, cropped: tuple[int, int]) -> Engine:
-    same = layers.chosen(site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
-    return blocks_engine(site.layer, places, cropped, same)
-
-
-def _table_engines(site: _Site, op: ir.Lookup) -> tuple[Engine, ...]:
-    table = site.constant()
-    rows = np.broadcast_to(table, (site.layer.output.fields, table.shape[-1]))
-    return (layers.join_engine(site.layer, layers.looked_up(site.layer, rows, op.lo)),)
+def _moving(site: _Site, places: IntMatrix, cropped: tuple[int, int]) -> tuple[Engine, ...]:
+    same = partial(layers.chosen, site.layer, range(site.layer.output.channels), site.zero, _moved(site.graph, site.node))
+    return (blocks_engine(site.layer, places, cropped, same),)
 
 
 def _coded_engines(site: _Site, op: ir.Coded) -> tuple[Engine, ...]:
@@ -205,31 +188,39 @@ def _coded_engines(site: _Site, op: ir.Coded) -> tuple[Engine, ...]:
     params = site.graph.params(site.node)
     if site.datapath in FLOATS:
         return (*front, float_engine(behind, window, op, params, site.datapath))
-    compute = coded(behind, op, [c.array for c in params], coded_rescale(site.graph, site.node), site.datapath)
+    rescale = coded_rescale(site.graph, site.node)
+    compute = partial(coded, behind, op, [c.array for c in params], rescale, site.datapath)
     return (*front, layers.window_engine(behind, window, 0, compute))
-
-
-def _threshold_engines(site: _Site, op: ir.Thresholds) -> tuple[Engine, ...]:
-    steps = site.constant()
-    rows = np.broadcast_to(steps, (site.layer.output.channels, steps.shape[-1]))
-    return (layers.join_engine(site.layer, stepped(site.layer, rows)),)
 
 
 def _product_engines(site: _Site, op: ir.Mul) -> tuple[Engine, ...]:
     zeros = (site.zero, scheme_of(site.graph, site.node.inputs[1]).zero)
-    return (layers.join_engine(site.layer, layers.multiplied(site.layer, zeros, site.rescale())),)
+    return _joining(site, layers.multiplied, zeros, site.rescale())
 
 
 def _joined_engines(site: _Site, op: ir.Add | ir.Clip | ir.Concat | ir.Reduce) -> tuple[Engine, ...]:
     inputs = site.layer.inputs
-    return (layers.join_engine(site.layer, weighted(site.layer, *_of_words(joined(site.graph, site.node, inputs), inputs))),)
+    return _joining(site, weighted, *_of_words(joined(site.graph, site.node, inputs), inputs))
+
+
+def _joining(site: _Site, compute: Callable[..., layers.Computed], *constants: Any) -> tuple[Engine, ...]:
+    """The engine that computes something of one beat of every input."""
+    return (layers.join_engine(site.layer, partial(compute, site.layer, *constants)),)
 
 
 ENGINES: dict[type[ir.Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
     ir.Add: _joined_engines, ir.AvgPool: _average_engines, ir.Clip: _joined_engines, ir.Coded: _coded_engines,
-    ir.Concat: _joined_engines, ir.Conv: _conv_engines, ir.Gemm: _gemm_engines, ir.GlobalAvgPool: _global_average_engines,
-    ir.Lookup: _table_engines, ir.MaxPool: _maximum_engines, ir.Mul: _product_engines, ir.PixelShuffle: _shuffle_engines,
-    ir.Reduce: _joined_engines, ir.Select: _select_engines, ir.Thresholds: _threshold_engines, ir.Upsample: _repeat_engines,
+    ir.Concat: _joined_engines,
+    ir.Conv: lambda site, op: _windowed(site.layer, op.window, site.zero,
+                                        *_filters_of(site.graph, site.node, _conv_matrix(site, op))),
+    ir.Gemm: _gemm_engines,
+    ir.GlobalAvgPool: lambda site, op: (layers.global_average_engine(site.layer, site.zero, site.rescale()),),
+    ir.Lookup: lambda site, op: _joining(site, layers.looked_up, site.rows(site.layer.output.fields), op.lo),
+    ir.MaxPool: lambda site, op: _windowed(site.layer, op.window, site.layer.inputs[0].lo, None, [site.zero], site.rescale()),
+    ir.Mul: _product_engines, ir.PixelShuffle: _shuffle_engines, ir.Reduce: _joined_engines,
+    ir.Select: lambda site, op: _joining(site, layers.chosen, op.indices, site.zero, _moved(site.graph, site.node)),
+    ir.Thresholds: lambda site, op: _joining(site, stepped, site.rows(site.layer.output.channels)),
+    ir.Upsample: _repeat_engines,
 }
 """The engines of each operator that has any, mapped directly."""
 
@@ -244,57 +235,41 @@ def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None
             return f"{node.name}: tensor {tensor} ({shape}) has no pixel stream; N,C,H,W, N,C and their flattening have one"
     if not node.op.still and type(node.op) not in ENGINES:
         return f"{node.name}: no engine for {node.op.kind}"
-    reason = REASONS.get(type(node.op))
-    found = None if reason is None else reason(graph, node, node.op, [formats[t] for t in node.inputs])
+    found = _reason(graph, node, [formats[t] for t in node.inputs])
     return None if found is None else f"{node.name}: {found}"
 
 
-def _average_reason(graph: Graph, node: Node, op: ir.AvgPool, inputs: list[Format]) -> str | None:
-    varying = "the average divides by a count that depends on the position; count the padding instead"
-    return varying if constant_divisor(graph, node) is None else None
-
-
-def _select_reason(graph: Graph, node: Node, op: ir.Select, inputs: list[Format]) -> str | None:
+def _reason(graph: Graph, node: Node, inputs: list[Format]) -> str | None:
+    """What an operator's engine cannot do; those of most do everything."""
     flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
-    return "chooses from a flattened map, whose features are not channels of one beat" if flat else None
+    match node.op:
+        case ir.AvgPool() if constant_divisor(graph, node) is None:
+            return "the average divides by a count that depends on the position; count the padding instead"
+        case ir.Select() if flat:
+            return "chooses from a flattened map, whose features are not channels of one beat"
+        case ir.Lookup(per_channel=True) if flat:
+            return "a table per feature of a flattened map; look up before flattening"
+        case ir.MaxPool(window) if not Raster(window, inputs[0].height, inputs[0].width).every_window_sees:
+            return "a window lies in the padding alone and has no largest value; shrink the padding"
+        case ir.Add() | ir.Mul() | ir.Reduce() | ir.Concat():
+            return _join_reason(node, inputs, flat)
+    return None
 
 
-def _lookup_reason(graph: Graph, node: Node, op: ir.Lookup, inputs: list[Format]) -> str | None:
-    flat = op.per_channel and len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
-    return "a table per feature of a flattened map; look up before flattening" if flat else None
-
-
-def _max_pool_reason(graph: Graph, node: Node, op: ir.MaxPool, inputs: list[Format]) -> str | None:
-    sees = Raster(op.window, inputs[0].height, inputs[0].width).every_window_sees
-    return None if sees else "a window lies in the padding alone and has no largest value; shrink the padding"
-
-
-def _join_reason(graph: Graph, node: Node, op: ir.Broadcast | ir.Concat | ir.Reduce, inputs: list[Format]) -> str | None:
+def _join_reason(node: Node, inputs: list[Format], flat: bool) -> str | None:
+    op = node.op
     sizes = {(f.height, f.width) for f in inputs} - ({(1, 1)} if op.broadcasts else set())  # one value per channel is kept
     if len(sizes) > 1:
         return f"inputs stream {[f'{f.height}x{f.width}' for f in inputs]} pixels; they must agree"
-    if (op.multiplies and 1 in {f.channels for f in inputs}) or op.joins:
+    if isinstance(op, ir.Concat):
+        if op.axis != 1:
+            return f"joins along axis {op.axis}; only channels (axis 1) lie side by side in a beat"
+        return "joins flattened maps, whose features are not channels of one beat" if flat else None
+    if op.multiplies and 1 in {f.channels for f in inputs}:
         return None
     if len({f.channels for f in inputs}) != 1:
         return f"inputs stream {[f.channels for f in inputs]} channels; they must agree"
-    flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
     return "bias per feature of a flattened map; reduce before flattening" if flat and node.params else None
-
-
-def _concat_reason(graph: Graph, node: Node, op: ir.Concat, inputs: list[Format]) -> str | None:
-    if (reason := _join_reason(graph, node, op, inputs)) is not None:
-        return reason
-    if op.axis != 1:
-        return f"joins along axis {op.axis}; only channels (axis 1) lie side by side in a beat"
-    flat = len(graph.shape(node.output)) == 2 and inputs[0].beats > 1
-    return "joins flattened maps, whose features are not channels of one beat" if flat else None
-
-
-REASONS: dict[type[ir.Op], Callable[[Graph, Node, Any, list[Format]], str | None]] = {
-    ir.Add: _join_reason, ir.AvgPool: _average_reason, ir.Concat: _concat_reason, ir.Lookup: _lookup_reason,
-    ir.MaxPool: _max_pool_reason, ir.Mul: _join_reason, ir.Reduce: _join_reason, ir.Select: _select_reason,
-}
-"""What the engines of some operators cannot do; those of others do everything."""
 
 
 def word_fields(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format,
@@ -344,7 +319,8 @@ def _windowed(layer: MappedLayer, window: Window, fill: int, matrix: IntMatrix |
               rescale: Rescale) -> tuple[Engine, ...]:
     """A window engine, behind explicit padding where masks cannot express it; without a matrix, the maximum less bias[0]."""
     front, layer, window = _explicit_padding(layer, window, fill)
-    compute = layers.largest(layer, bias[0], rescale) if matrix is None else weighted(layer, matrix, bias, rescale)
+    compute = (partial(layers.largest, layer, bias[0], rescale) if matrix is None
+               else partial(weighted, layer, matrix, bias, rescale))
     made = layers.window_engine if layer.output.at_once is None else layers.pool_engine
     return (*front, made(layer, window, fill, compute))
 
@@ -354,7 +330,9 @@ def _explicit_padding(layer: MappedLayer, window: Window, fill: int) -> tuple[tu
     (form,) = layer.inputs
     if Raster(window, form.height, form.width).masks_suffice:
         return (), layer, window
-    wide = layers.padded(form, window.pads, fill)
+    top, left, bottom, right = window.pads
+    wide = replace(form, lo=min(form.lo, fill), hi=max(form.hi, fill), height=form.height + top + bottom,
+                   width=form.width + left + right)
     heading = (f"Padding before {layer.label}: {','.join(map(str, window.pads))} of {fill}", f"{form} -> {wide}.")
     front = layers.pad_engine(MappedLayer(f"{layer.module}_pad", layer.label, heading, (form,), wide), window.pads, fill)
     return (front,), replace(layer, inputs=(wide,)), replace(window, pads=(0, 0, 0, 0))
@@ -384,11 +362,10 @@ def coded_rescale(graph: Graph, node: Node) -> Rescale | None:
 
 def _conv_matrix(site: _Site, op: ir.Conv) -> IntMatrix:
     """Weights as (filters, channels * kernel), zero outside each filter's group."""
-    weight, channels, groups = site.constant(), site.graph.shape(site.node.inputs[0])[1], op.groups
-    full = np.zeros((op.filters, channels, *weight.shape[2:]), dtype=np.int64)
-    filters, reads = op.filters // groups, channels // groups
-    for g in range(groups):
-        full[g * filters:(g + 1) * filters, g * reads:(g + 1) * reads] = weight[g * filters:(g + 1) * filters]
+    weight, groups = site.constant(), op.groups
+    full = np.zeros((groups, op.filters // groups, groups, *weight.shape[1:]), dtype=np.int64)
+    each = np.arange(groups)
+    full[each, :, each] = weight.reshape(groups, -1, *weight.shape[1:])
     return full.reshape(op.filters, -1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import gcd
 
 import numpy as np
@@ -215,7 +216,8 @@ def _concat_of(graph: Graph, node: Node, inputs: tuple[Format, ...], output: For
     (matrix, bias, rescale), at, found = joined(graph, node, inputs), 0, []
     for index, form in enumerate(inputs):
         one = np.eye(form.fields, dtype=np.int64) * matrix[at, at]
-        found.append(weighted(replace(layer, label=f"{label}_in{index}"), one, [bias[at]] * form.fields, rescale))
+        named = replace(layer, label=f"{label}_in{index}")
+        found.append(partial(weighted, named, one, [bias[at]] * form.fields, rescale))
         at += form.channels
     return layers.concat_engine(layer, found)
 
@@ -244,7 +246,7 @@ def _firb_of(graph: Graph, block: Bottleneck, folds: Mapping[str, Fold], forms: 
     join, own_first = None, True
     if block.join is not None:
         matrix, bias, rescale = joined(graph, block.join, (whole, whole))
-        join = weighted(replace(layer, label=f"{label}_sum"), matrix, bias, rescale)
+        join = partial(weighted, replace(layer, label=f"{label}_sum"), matrix, bias, rescale)
         own_first = block.join.inputs[0] == block.project.output
     made = firb.BottleneckParts(expand, depthwise, project, block.depthwise.op.window, join, own_first)
     if not made.raster.masks_suffice:

@@ -25,22 +25,16 @@ Cycles = NDArray[np.int64]
 
 FIFO_LATENCY_CYCLES = 2
 """From the clock in which a beat is written into a FIFO to the clock in which it can be taken."""
-
 CREDIT_RESERVE = 5
 """Beats an engine may issue before its registered credit count shows them."""
-
 CREDIT_RETURN_CYCLES = 3
 """From the clock in which a beat leaves an engine's output FIFO to the clock in which a step may use its place."""
-
 JOIN_SLACK_CYCLES = CREDIT_RETURN_CYCLES - 1
 """Clocks a beat may wait in its engine's output FIFO, for the other input of a join, without slowing the engine."""
-
 CREDIT_CYCLES = FIFO_LATENCY_CYCLES + JOIN_SLACK_CYCLES + CREDIT_RESERVE + 1
 """FIFO entries an engine with an output every clock needs beyond its pipeline, so that it never waits for a credit."""
-
 CHAIN_SLACK = 4
 """A line of at most this many pixels more than the window's reach is kept in registers instead of a memory."""
-
 ISSUE_STAGES = 1
 """Clock edges from a step to the registered pixel."""
 COUNT_STAGES = 1
@@ -131,24 +125,20 @@ class Raster:
         """Whether lines are so short that a chain of registers is used instead of a memory."""
         return self.window.reach[0] == 1 or self.width <= self.window.reach[1] + CHAIN_SLACK
 
-    def row_inside(self, tap: int) -> tuple[int, int]:
-        """Output rows [start, stop) whose kernel row `tap` lies inside the input."""
-        offset = tap * self.window.dilation[0] - self.window.pads[0]
-        return _inside(offset, self.window.stride[0], self.height, self.output_size[0])
-
-    def column_inside(self, tap: int) -> tuple[int, int]:
-        """Output columns [start, stop) whose kernel column `tap` lies inside the input."""
-        offset = tap * self.window.dilation[1] - self.window.pads[1]
-        return _inside(offset, self.window.stride[1], self.width, self.output_size[1])
+    def inside(self, axis: int, tap: int) -> tuple[int, int]:
+        """Output rows (axis 0) or columns (1), [start, stop), whose kernel row or column `tap` lies inside the input."""
+        offset, stride = tap * self.window.dilation[axis] - self.window.pads[axis], self.window.stride[axis]
+        size, count = (self.height, self.width)[axis], self.output_size[axis]
+        start = min(count, max(0, -(offset // stride)))
+        return start, max(start, min(count, -((offset - size) // stride)))
 
     @cached_property
     def every_window_sees(self) -> bool:
         """Whether every window covers at least one real pixel."""
-        (rows, columns), (high, wide) = self.output_size, self.window.kernel
-        for count, taps, inside in ((rows, high, self.row_inside), (columns, wide, self.column_inside)):
+        for axis, count in enumerate(self.output_size):
             seen = np.zeros(count, dtype=np.bool_)
-            for tap in range(taps):
-                seen[slice(*inside(tap))] = True
+            for tap in range(self.window.kernel[axis]):
+                seen[slice(*self.inside(axis, tap))] = True
             if not seen.all():
                 return False
         return True
@@ -156,9 +146,8 @@ class Raster:
     @cached_property
     def masked(self) -> bool:
         """Whether any tap of any output lies in the padding."""
-        (rows, columns), kernel = self.output_size, self.window.kernel
-        return (any(self.row_inside(i) != (0, rows) for i in range(kernel[0]))
-                or any(self.column_inside(j) != (0, columns) for j in range(kernel[1])))
+        return any(self.inside(axis, tap) != (0, count) for axis, count in enumerate(self.output_size)
+                   for tap in range(self.window.kernel[axis]))
 
     @property
     def counted(self) -> bool:
@@ -248,12 +237,6 @@ class FoldedRaster:
             return starts + self.clocks - 1
         ends = np.arange(1, self.loops.results + 1, dtype=np.int64) * self.loops.slices - 1
         return (starts[:, None] + ends).reshape(-1)
-
-
-def _inside(offset: int, stride: int, size: int, count: int) -> tuple[int, int]:
-    """Indices k of [0, count) with 0 <= k*stride + offset < size, as an interval (start <= stop)."""
-    start = min(count, max(0, -(offset // stride)))
-    return start, max(start, min(count, -((offset - size) // stride)))
 
 
 def issue_times(arrivals: Sequence[Cycles], input_steps: Sequence[Cycles], steps: int) -> Cycles:

@@ -14,18 +14,7 @@ from math import prod
 import numpy as np
 
 from dovetail.errors import UsageError
-from dovetail.fpga.engines.lane import (
-    FilterConstants,
-    Lane,
-    Range,
-    Ranges,
-    accumulated,
-    constants_of,
-    finished,
-    given_fields,
-    ranges_of,
-    tree,
-)
+from dovetail.fpga.engines import lane
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.lq import BitCounters
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
@@ -57,12 +46,12 @@ class CodedFilters:
     products: IntMatrix
     steps: IntMatrix
     rescale: Rescale | None
-    reach: Range
+    reach: lane.Range
     """Of the inputs, where those are plain integers."""
     loaded: bool = False
 
     @property
-    def weight_range(self) -> Range:
+    def weight_range(self) -> lane.Range:
         """Of plain weights."""
         return (-128, 127) if self.loaded else (min(0, int(self.codes.min())), max(0, int(self.codes.max())))
 
@@ -85,36 +74,36 @@ class CodedFilters:
             return np.full(len(self.codes), -most), np.full(len(self.codes), most)
         planes = [self.op.weights(self.codes, self.products, j).astype(np.int64).reshape(len(self.codes), -1)
                   for j in range(self.op.input_planes)]
-        return ranges_of(planes, (0, 1) if self.op.input_bits else self.reach).whole
+        return lane.ranges_of(planes, (0, 1) if self.op.input_bits else self.reach).whole
 
     def limits(self) -> IntMatrix:
         """Thresholds no further out than sums reach."""
         low, high = self.bounds()
         return np.clip(self.steps, low.min(), high.max() + 1)
 
-    def product_range(self, i: int, j: int) -> Range:
+    def product_range(self, i: int, j: int) -> lane.Range:
         """Of the products of a pair of planes over all filters."""
         own = self.products[:, i, j]
         return (0, LARGEST_PRODUCT) if self.loaded else (int(own.min()), int(own.max()))
 
-    def step_range(self, k: int) -> Range:
+    def step_range(self, k: int) -> lane.Range:
         """Of threshold `k` over all filters."""
         low, high = self.bounds()
         own = self.limits()[:, k]
         return (int(low.min()), int(high.max()) + 1) if self.loaded else (int(own.min()), int(own.max()))
 
-    def field_ranges(self) -> list[Range]:
+    def field_ranges(self) -> list[lane.Range]:
         """Of the fields of layers whose weights are loaded."""
         pairs = [self.product_range(i, j) for i in range(self.op.weight_planes) for j in range(self.op.input_planes)]
         if self.rescale is not None:
             return [*pairs, LOADED_BIASES, (0, LOADED_SHIFT - 1)]
         return pairs + [self.step_range(k) for k in range(self.steps.shape[1])]
 
-    def constants(self) -> FilterConstants | None:
+    def constants(self) -> lane.FilterConstants | None:
         """Bias and rounding of every filter; None where there are thresholds."""
         if self.rescale is None:
             return None
-        return (loaded_constants if self.loaded else constants_of)([int(b) for b in self.steps], self.rescale)
+        return (loaded_constants if self.loaded else lane.constants_of)([int(b) for b in self.steps], self.rescale)
 
     def fields(self) -> list[tuple[str, tuple[int, ...]]]:
         """Name and value per filter of everything that comes in beside the weights."""
@@ -128,28 +117,19 @@ class CodedFilters:
 
 def shifts_alone(bias: Sequence[int], rescale: Rescale) -> bool:
     """Whether engines that load weights can round so."""
-    return _loadable(constants_of(bias, rescale))
-
-
-def _loadable(own: FilterConstants) -> bool:
+    own = lane.constants_of(bias, rescale)
     return max(own.multipliers) == 1 and min(own.shifts) >= 1 and max(own.shifts) <= LOADED_SHIFT
 
 
-def loaded_constants(bias: Sequence[int], rescale: Rescale) -> FilterConstants:
+def loaded_constants(bias: Sequence[int], rescale: Rescale) -> lane.FilterConstants:
     """Constants with the one shift and all the lifts that engines of loaded weights have; UsageError where none is a filter's."""
-    own = constants_of(bias, rescale)
-    if not _loadable(own):
+    own = lane.constants_of(bias, rescale)
+    if not shifts_alone(bias, rescale):
         how = "are multiplied" if max(own.multipliers) > 1 else f"are shifted by {min(own.shifts)} to {max(own.shifts)}"
         raise UsageError(f"sums {how}; where weights are loaded they are shifted down by 1 to {LOADED_SHIFT} places alone, leave "
                          "this layer's constant")
-    return FilterConstants(own.biases, own.multipliers, tuple(range(LOADED_SHIFT)),
+    return lane.FilterConstants(own.biases, own.multipliers, tuple(range(LOADED_SHIFT)),
                            tuple(LOADED_SHIFT - s for s in own.shifts), LOADED_SHIFT, True)
-
-
-def any_constants() -> FilterConstants:
-    """Filters at the ends of what may be loaded, so that ranges over them hold for all."""
-    ends, last = LOADED_BIASES, LOADED_SHIFT - 1
-    return FilterConstants((*ends, *ends), (1,) * 4, tuple(range(LOADED_SHIFT)), (0, 0, last, last), LOADED_SHIFT, True)
 
 
 def coded_filters(op: Coded, params: Sequence[Constant], window: Window, rescale: Rescale | None, form: Format,
@@ -178,14 +158,14 @@ def ones_module(name: str, taps: int, op: Coded, slices: int) -> tuple[Module, i
     return m, stage
 
 
-def summed(m: Module, name: str, total: Staged, whole: Range, flow: tuple[Signal, Signal] | None) -> Staged:
+def summed(m: Module, name: str, total: Staged, whole: lane.Range, flow: tuple[Signal, Signal] | None) -> Staged:
     """The sum over slices, where there are several."""
     if flow is None:
         return total
-    return accumulated(m, total, (min(whole[0], total.value.lo), max(whole[1], total.value.hi)), *flow, prefix=f"{name}_")
+    return lane.accumulated(m, total, (min(whole[0], total.value.lo), max(whole[1], total.value.hi)), *flow, prefix=f"{name}_")
 
 
-def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int) -> tuple[Lane, int]:
+def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int) -> tuple[lane.Lane, int]:
     """x: planes of all taps, plane after plane, or plain taps side by side; w alike.
 
     Between codes, the ones of all taps enter with the sums: a module counts them, by the stage that is returned.
@@ -213,7 +193,7 @@ def coded_lane(name: str, taps: int, filters: CodedFilters, slices: int) -> tupl
     total = _multiplied(pipeline, filters, sums, entering)
     result = _settled(pipeline, filters, total, entering, m)
     m.output("y", result.value)
-    return Lane(m, stage, entering, max(result.stage, entering), result, () if ones is None else (ones,)), ones_stage
+    return lane.Lane(m, stage, entering, max(result.stage, entering), result, () if ones is None else (ones,)), ones_stage
 
 
 def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal, w: Signal) -> dict[tuple[int, int], Staged]:
@@ -227,7 +207,7 @@ def _plane_sums(pipeline: Pipeline, filters: CodedFilters, taps: int, x: Signal,
                 continue
             values = [pipeline.register(f"product_{i}_{j}_{t}", _product(pipeline.module, filters, taps, x, w, i, j, t), 0)
                       for t in range(taps)]
-            found[i, j] = tree(pipeline, values, None, f"sum_{i}_{j}_")
+            found[i, j] = lane.tree(pipeline, values, None, f"sum_{i}_{j}_")
     return found
 
 
@@ -269,7 +249,7 @@ def _multiplied(pipeline: Pipeline, filters: CodedFilters, sums: dict[tuple[int,
         factor = pipeline.at(Staged(Signal(*bounds, given.name), entering), part.stage)
         made = pipeline.register(f"weighted_{i}_{j}", part.value * factor, part.stage)
         terms.append(pipeline.register(f"weighted_{i}_{j}_held", made.value, made.stage))  # retimed into the multiplier
-    return tree(pipeline, terms, (int(low.min()), int(high.max())), "filter_")
+    return lane.tree(pipeline, terms, (int(low.min()), int(high.max())), "filter_")
 
 
 def _settled(pipeline: Pipeline, filters: CodedFilters, total: Staged, entering: int, m: Module) -> Staged:
@@ -277,12 +257,14 @@ def _settled(pipeline: Pipeline, filters: CodedFilters, total: Staged, entering:
     constants, (low, high) = filters.constants(), filters.bounds()
     if constants is not None:
         assert filters.rescale is not None
-        if filters.loaded:
-            constants, low, high = any_constants(), np.resize(low, 4), np.resize(high, 4)
+        if filters.loaded:  # filters at the ends of what may be loaded, so that ranges over them hold for all
+            lifts, places = tuple(range(LOADED_SHIFT)), (0, 0, LOADED_SHIFT - 1, LOADED_SHIFT - 1)
+            constants = lane.FilterConstants(LOADED_BIASES * 2, (1,) * 4, lifts, places, LOADED_SHIFT, True)
+            low, high = np.resize(low, 4), np.resize(high, 4)
         whole = (int(low.min()), int(high.max()))
         given = {field: Staged(pipeline.at(value, total.stage), total.stage)
-                 for field, value in given_fields(m, constants, entering).items()}
-        return finished(pipeline, total, given, Ranges(whole, whole, (low, high)), constants, filters.rescale)
+                 for field, value in lane.given_fields(m, constants, entering).items()}
+        return lane.finished(pipeline, total, given, lane.Ranges(whole, whole, (low, high)), constants, filters.rescale)
     code: Expr = ZERO
     for k in range(filters.steps.shape[1]):
         least, most = filters.step_range(k)

@@ -26,6 +26,7 @@ from dovetail.ir import Coded, Constant, Window
 from dovetail.numerics.lq import FloatLayer, Floats, float_layer
 
 WORD = (0, (1 << 32) - 1)
+"""All 32 bits of a float, whatever range its value has."""
 FRACTION = 23
 BIAS = 127
 ADDER_STAGES = 6
@@ -160,17 +161,12 @@ def _bits_of(values: Floats) -> list[int]:
     return [int(v) for v in np.atleast_1d(values).view(np.uint32)]
 
 
-def _as_word(pipeline: Pipeline, name: str, value: Expr) -> Signal:
-    """Bits of a float as all 32 of them, whatever range they have."""
-    return pipeline.module.wire(name, value, WORD)
-
-
 def _registered(planes: Planes, name: str, table: str, tap: int, values: list[int]) -> Staged:
     """What a tap's code stands for, a clock later."""
     staged, pipeline = planes.taps[tap], planes.pipeline
     code = staged.signal
     found = pipeline.register(f"{name}_entry", planes.entry(f"{table}_{code.hi}", code, values[:code.hi + 1]), staged.stage)
-    return Staged(_as_word(pipeline, name, found.value), found.stage)
+    return Staged(pipeline.module.wire(name, found.value, WORD), found.stage)
 
 
 def _looked_up(planes: Planes, units: Units, numbers: FloatLayer, f: int, place: int, tap: int) -> Staged:
@@ -186,7 +182,7 @@ def _multiplied(planes: Planes, units: Units, numbers: FloatLayer, f: int, place
         name = f"{planes.label}_level_{tap}"
         units.levels[tap] = _registered(planes, name, f"{planes.label}_levels", tap, _bits_of(numbers.levels))
     (weight,) = _bits_of(numbers.weights.reshape(len(numbers.weights), -1)[f, place])
-    factor = _as_word(pipeline, f"{planes.label}_weight_{f}_{tap}", const(weight))
+    factor = pipeline.module.wire(f"{planes.label}_weight_{f}_{tap}", const(weight), WORD)
     return _instance(pipeline, units.multiplier, f"{planes.label}_product_{f}_{tap}", units.levels[tap], factor,
                      MULTIPLIER_STAGES)
 

@@ -53,20 +53,19 @@ class MappedLayer:
     output: Format
 
 
-Compute = Callable[[Pipeline, Taps], tuple[list[Staged], int]]
-"""From taps to one finished value per output channel, and the adders that took."""
+Computed = tuple[list[Staged], int]
+"""One finished value per output channel, and the adders that took."""
+Compute = Callable[[Pipeline, Taps], Computed]
+"""From taps to what is computed of them: one of the functions below, given all but its last two arguments."""
 
 
-def weighted(layer: MappedLayer, matrix: IntMatrix, bias: Sequence[int], rescale: Rescale) -> Compute:
+def weighted(layer: MappedLayer, matrix: IntMatrix, bias: Sequence[int], rescale: Rescale, pipeline: Pipeline,
+             taps: Taps) -> Computed:
     """Outputs = matrix @ taps + bias, rescaled; columns are taps in sorted order."""
-
-    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        columns = [taps[key] for key in sorted(taps)]
-        graph = minimize(matrix, [(c.value.lo, c.value.hi) for c in columns])
-        nodes = print_graph(pipeline, graph, columns, layer.label)
-        return rescaled_sums(pipeline, layer.label, graph, nodes, bias, rescale), graph.count
-
-    return compute
+    columns = [taps[key] for key in sorted(taps)]
+    graph = minimize(matrix, [(c.value.lo, c.value.hi) for c in columns])
+    nodes = print_graph(pipeline, graph, columns, layer.label)
+    return rescaled_sums(pipeline, layer.label, graph, nodes, bias, rescale), graph.count
 
 
 def rescaled_sums(pipeline: Pipeline, label: str, graph: AdderGraph, nodes: Sequence[Staged], bias: Sequence[int] | IntMatrix,
@@ -88,73 +87,58 @@ def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, resc
     return rescaled(pipeline, name, value, (multiplier, divisor, shift - left), rescale.zero, rescale.bounds, raised)
 
 
-def largest(layer: MappedLayer, zero: int, rescale: Rescale) -> Compute:
+def largest(layer: MappedLayer, zero: int, rescale: Rescale, pipeline: Pipeline, taps: Taps) -> Computed:
     """Per channel the largest tap, rescaled; `zero` is the input's zero point."""
-
-    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        values = []
-        for channel in range(layer.output.fields):
-            name = f"{layer.label}_best_{channel}"
-            best = maximum(pipeline, name, [taps[key] for key in sorted(taps) if key[0] == channel])
-            values.append(rescale_output(pipeline, name, lowered(pipeline, name, best, zero), 0, rescale, channel))
-        return values, 0
-
-    return compute
+    values = []
+    for channel in range(layer.output.fields):
+        name = f"{layer.label}_best_{channel}"
+        best = maximum(pipeline, name, [taps[key] for key in sorted(taps) if key[0] == channel])
+        values.append(rescale_output(pipeline, name, lowered(pipeline, name, best, zero), 0, rescale, channel))
+    return values, 0
 
 
-def chosen(layer: MappedLayer, indices: Sequence[int], zero: int, rescale: Rescale | None) -> Compute:
+def chosen(layer: MappedLayer, indices: Sequence[int], zero: int, rescale: Rescale | None, pipeline: Pipeline,
+           taps: Taps) -> Computed:
     """Output i is channel indices[i]: wires, unless it is rescaled; `zero` is the input's zero point."""
-
-    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        values = [taps[channel, 0, 0] for channel in indices]
-        if rescale is None:
-            return values, 0
-        names = [f"{layer.label}_chosen_{i}" for i in range(len(indices))]
-        return [rescale_output(pipeline, name, lowered(pipeline, name, value, zero), 0, rescale, i)
-                for i, (name, value) in enumerate(zip(names, values, strict=True))], 0
-
-    return compute
-
-
-def looked_up(layer: MappedLayer, tables: IntMatrix, lo: int) -> Compute:
-    """Every channel through its row of constants, which starts with the entry of code `lo`; equal rows share a function."""
-
-    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        values, known = [], dict[tuple[tuple[int, int], ...], ConstantTable]()
-        for channel, key in enumerate(sorted(taps)):
-            code, stage = taps[key].signal, taps[key].stage
-            span = range(code.lo, code.hi + 1)
-            entries = tuple((c % (1 << code.width), int(tables[channel, c - lo])) for c in span)
-            if len({value for _, value in entries}) == 1:
-                values.append(Staged(const(entries[0][1]), 0))
-                continue
-            if entries not in known:
-                known[entries] = ConstantTable(f"{layer.label}_table_{len(known)}", code.width, entries)
-                pipeline.module.tables.append(known[entries])
-            values.append(pipeline.register(f"{layer.label}_entry_{channel}", known[entries].entry(code), stage))
+    values = [taps[channel, 0, 0] for channel in indices]
+    if rescale is None:
         return values, 0
+    names = [f"{layer.label}_chosen_{i}" for i in range(len(indices))]
+    return [rescale_output(pipeline, name, lowered(pipeline, name, value, zero), 0, rescale, i)
+            for i, (name, value) in enumerate(zip(names, values, strict=True))], 0
 
-    return compute
+
+def looked_up(layer: MappedLayer, tables: IntMatrix, lo: int, pipeline: Pipeline, taps: Taps) -> Computed:
+    """Every channel through its row of constants, which starts with the entry of code `lo`; equal rows share a function."""
+    values, known = [], dict[tuple[tuple[int, int], ...], ConstantTable]()
+    for channel, key in enumerate(sorted(taps)):
+        code, stage = taps[key].signal, taps[key].stage
+        span = range(code.lo, code.hi + 1)
+        entries = tuple((c % (1 << code.width), int(tables[channel, c - lo])) for c in span)
+        if len({value for _, value in entries}) == 1:
+            values.append(Staged(const(entries[0][1]), 0))
+            continue
+        if entries not in known:
+            known[entries] = ConstantTable(f"{layer.label}_table_{len(known)}", code.width, entries)
+            pipeline.module.tables.append(known[entries])
+        values.append(pipeline.register(f"{layer.label}_entry_{channel}", known[entries].entry(code), stage))
+    return values, 0
 
 
-def multiplied(layer: MappedLayer, zeros: tuple[int, int], rescale: Rescale) -> Compute:
+def multiplied(layer: MappedLayer, zeros: tuple[int, int], rescale: Rescale, pipeline: Pipeline, taps: Taps) -> Computed:
     """Products of two streams less their zero points, channel by channel; one channel multiplies every one of the other."""
-
-    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        columns, first = [taps[key] for key in sorted(taps)], layer.inputs[0].fields
-        both = (columns[:first], columns[first:])
-        left, right = ([lowered(pipeline, f"{layer.label}_in{i}_{c}", x, zeros[i]) for c, x in enumerate(side)]
-                       for i, side in enumerate(both))
-        values = []
-        for channel in range(layer.output.fields):
-            name = f"{layer.label}_product_{channel}"
-            a, b = (side[min(channel, len(side) - 1)] for side in (left, right))
-            stage = max(a.stage, b.stage)
-            product = pipeline.register(name, pipeline.at(a, stage) * pipeline.at(b, stage), stage)
-            values.append(rescale_output(pipeline, name, product, 0, rescale, channel))
-        return values, ADDERS_PER_PRODUCT * len(values)
-
-    return compute
+    columns, first = [taps[key] for key in sorted(taps)], layer.inputs[0].fields
+    both = (columns[:first], columns[first:])
+    left, right = ([lowered(pipeline, f"{layer.label}_in{i}_{c}", x, zeros[i]) for c, x in enumerate(side)]
+                   for i, side in enumerate(both))
+    values = []
+    for channel in range(layer.output.fields):
+        name = f"{layer.label}_product_{channel}"
+        a, b = (side[min(channel, len(side) - 1)] for side in (left, right))
+        stage = max(a.stage, b.stage)
+        product = pipeline.register(name, pipeline.at(a, stage) * pipeline.at(b, stage), stage)
+        values.append(rescale_output(pipeline, name, product, 0, rescale, channel))
+    return values, ADDERS_PER_PRODUCT * len(values)
 
 
 def window_engine(layer: MappedLayer, window: Window, fill: int, compute: Compute) -> Engine:
@@ -200,7 +184,7 @@ def start(layer: MappedLayer) -> tuple[Module, Pipeline]:
     return module, Pipeline(module)
 
 
-def close(layer: MappedLayer, module: Module, pipeline: Pipeline, emit: Staged, computed: tuple[list[Staged], int],
+def close(layer: MappedLayer, module: Module, pipeline: Pipeline, emit: Staged, computed: Computed,
           input_steps: Cycles, output_steps: Cycles, steps: int) -> Engine:
     """End an engine with its output FIFO and say in its heading what it became."""
     values, adders = computed
@@ -361,9 +345,3 @@ def pad_engine(layer: MappedLayer, pads: tuple[int, int, int, int], fill: int) -
     index = np.arange(height * width * form.words).reshape(height, width, form.words)
     consumed = index[top:top + form.height, left:left + form.width].reshape(-1)
     return close(layer, module, pipeline, Staged(step, 0), (values, 0), consumed, index.reshape(-1), index.size)
-
-
-def padded(form: Format, pads: tuple[int, int, int, int], fill: int) -> Format:
-    """The format of a frame with its padding materialised."""
-    return replace(form, lo=min(form.lo, fill), hi=max(form.hi, fill),
-                   height=form.height + pads[0] + pads[2], width=form.width + pads[1] + pads[3])

@@ -13,12 +13,12 @@ from enum import StrEnum
 import numpy as np
 
 from dovetail.fpga.engines.arithmetic import biased, print_graph
-from dovetail.fpga.engines.layers import Compute, MappedLayer, Rescale, rescaled_sums
+from dovetail.fpga.engines.layers import Computed, MappedLayer, Rescale, rescaled_sums
 from dovetail.fpga.engines.stream import Format, Pipeline, Staged
 from dovetail.fpga.engines.window import Taps
 from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, compare, const, pack, select
 from dovetail.fpga.rtl.modules import ConstantTable
-from dovetail.hardware.adders.graph import AdderGraph, IntMatrix, build
+from dovetail.hardware.adders.graph import IntMatrix, build
 from dovetail.hardware.adders.subexpressions import minimize
 from dovetail.ir import Array, Coded, Window
 
@@ -37,7 +37,6 @@ class Datapath(StrEnum):
 
 FLOATS = (Datapath.FLOAT_TABLE, Datapath.FP32)
 """Baselines in single precision (`floats.py`); all others compute the same integers."""
-
 
 FOUR_INPUTS = ("ecp5",)
 """Families whose look-up tables have four inputs."""
@@ -58,41 +57,33 @@ def coded_window(op: Coded, form: Format) -> Window:
     return op.body.window or Window((form.height, form.width))
 
 
-def coded(layer: MappedLayer, op: Coded, constants: Sequence[Array], rescale: Rescale | None,
-          datapath: Datapath = Datapath.POPCOUNT) -> Compute:
+def coded(layer: MappedLayer, op: Coded, constants: Sequence[Array], rescale: Rescale | None, datapath: Datapath,
+          pipeline: Pipeline, taps: Taps) -> Computed:
     """The outputs of a layer of codes: constants as `Coded` has them; thresholds where `rescale` is None."""
-
-    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        codes, products, steps = (np.asarray(c, dtype=np.int64) for c in constants[:3])
-        weights, reads = spread(op, codes, len(taps))
-        size = FULL_ADDER if datapath is Datapath.FULL_ADDERS else LUT_INPUTS
-        planes = Planes(pipeline, layer.label, size, op=op, taps=[taps[key] for key in sorted(taps)])
-        if op.weight_bits and op.input_bits:
-            sums = {Datapath.TABLE: _tables, Datapath.MUX: _muxes}.get(datapath, _popcounts)
-            columns, matrix = sums(planes, weights, reads, products)
-        else:
-            columns, matrix = _weighted_planes(planes, weights, reads, products)
-        stage = max(c.stage for c in columns)
-        level = [Staged(pipeline.at(c, stage), stage) for c in columns]
-        # products that are looked up or selected belong to one filter each: there is nothing to share among them
-        shares = datapath in (Datapath.POPCOUNT, Datapath.FULL_ADDERS) or not (op.weight_bits and op.input_bits)
-        graph = (minimize if shares else build)(matrix, [(c.value.lo, c.value.hi) for c in level])
-        nodes = print_graph(pipeline, graph, level, layer.label)
-        return _finished(pipeline, layer.label, graph, nodes, steps, rescale), graph.count + planes.counters
-
-    return compute
-
-
-def _finished(pipeline: Pipeline, label: str, graph: AdderGraph, nodes: Sequence[Staged], steps: IntMatrix,
-              rescale: Rescale | None) -> list[Staged]:
-    """Sums to codes by thresholds, or with bias to rounded numbers."""
+    codes, products, steps = (np.asarray(c, dtype=np.int64) for c in constants[:3])
+    weights, reads = spread(op, codes, len(taps))
+    size = FULL_ADDER if datapath is Datapath.FULL_ADDERS else LUT_INPUTS
+    planes = Planes(pipeline, layer.label, size, op=op, taps=[taps[key] for key in sorted(taps)])
+    if op.weight_bits and op.input_bits:
+        sums = {Datapath.TABLE: _tables, Datapath.MUX: _muxes}.get(datapath, _popcounts)
+        columns, matrix = sums(planes, weights, reads, products)
+    else:
+        columns, matrix = _weighted_planes(planes, weights, reads, products)
+    stage = max(c.stage for c in columns)
+    level = [Staged(pipeline.at(c, stage), stage) for c in columns]
+    # products that are looked up or selected belong to one filter each: there is nothing to share among them
+    shares = datapath in (Datapath.POPCOUNT, Datapath.FULL_ADDERS) or not (op.weight_bits and op.input_bits)
+    graph = (minimize if shares else build)(matrix, [(c.value.lo, c.value.hi) for c in level])
+    nodes = print_graph(pipeline, graph, level, layer.label)
+    adders = graph.count + planes.counters
     if rescale is not None:
-        return rescaled_sums(pipeline, label, graph, nodes, steps, rescale)
+        return rescaled_sums(pipeline, layer.label, graph, nodes, steps, rescale), adders
     values = []
     for index, term in enumerate(graph.outputs):
-        value, left = biased(pipeline, f"{label}_acc_{index}", term, nodes, 0)
-        values.append(reached(pipeline, f"{label}_acc_{index}", value, left, steps[index]))
-    return values
+        name = f"{layer.label}_acc_{index}"
+        value, left = biased(pipeline, name, term, nodes, 0)
+        values.append(reached(pipeline, name, value, left, steps[index]))
+    return values, adders
 
 
 def reached(pipeline: Pipeline, name: str, staged: Staged, left: int, steps: IntMatrix) -> Staged:
@@ -113,13 +104,9 @@ def last_that_holds(pipeline: Pipeline, name: str, thresholds: Sequence[Expr], s
     return Staged(code, 0) if isinstance(code, Const) else pipeline.register(f"{name}_code", code, stage + 1)
 
 
-def stepped(layer: MappedLayer, steps: IntMatrix) -> Compute:
+def stepped(layer: MappedLayer, steps: IntMatrix, pipeline: Pipeline, taps: Taps) -> Computed:
     """Codes of a stream's numbers; thresholds (channels, steps)."""
-
-    def compute(pipeline: Pipeline, taps: Taps) -> tuple[list[Staged], int]:
-        return [reached(pipeline, f"{layer.label}_{c}", taps[key], 0, steps[c]) for c, key in enumerate(sorted(taps))], 0
-
-    return compute
+    return [reached(pipeline, f"{layer.label}_{c}", taps[key], 0, steps[c]) for c, key in enumerate(sorted(taps))], 0
 
 
 def spread(op: Coded, codes: IntMatrix, taps: int) -> tuple[IntMatrix, Array]:
@@ -194,10 +181,9 @@ class BitCounters:
                 column = columns.get(weight, [])
                 fields.append((self.pipeline.at(column[row], stage) if row < len(column) else ZERO, 1))
             rows.append(pack(fields) if any(len(c) > row for c in columns.values()) else None)
-        if rows[1] is None:
-            assert rows[0] is not None
-            return Staged(module.wire(f"{name}_count", rows[0], (0, most)), stage)
         assert rows[0] is not None
+        if rows[1] is None:
+            return Staged(module.wire(f"{name}_count", rows[0], (0, most)), stage)
         self.counters += 1
         return self.pipeline.register(f"{name}_count", rows[0] + rows[1], stage, (0, most))
 
@@ -301,14 +287,13 @@ def _matrix(rows: Sequence[dict[int, int]], columns: int) -> IntMatrix:
     return found
 
 
-def _each(planes: Planes, weights: IntMatrix, reads: Array, make: Callable[[int, int], Staged | None]) -> Columns:
+def _each(weights: IntMatrix, reads: Array, make: Callable[[int, int], Staged | None]) -> Columns:
     """One value per filter and tap, all added up."""
     columns, rows = list[Staged](), list[dict[int, int]]()
     for f in range(len(weights)):
         rows.append({})
         for tap in np.flatnonzero(reads[f]):
-            value = make(f, int(tap))
-            if value is not None:
+            if (value := make(f, int(tap))) is not None:
                 columns.append(value)
                 rows[f][len(columns) - 1] = 1
     return columns, _matrix(rows, len(columns))
@@ -329,7 +314,7 @@ def _tables(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatri
             return None
         return planes.pipeline.register(f"{planes.label}_product_{f}_{tap}", found, staged.stage)
 
-    return _each(planes, weights, reads, entry)
+    return _each(weights, reads, entry)
 
 
 def _muxes(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:
@@ -347,7 +332,7 @@ def _muxes(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix
             total += term
         return planes.pipeline.register(f"{planes.label}_product_{f}_{tap}", total, stage)
 
-    return _each(planes, weights, reads, chosen)
+    return _each(weights, reads, chosen)
 
 
 def _weighted_planes(planes: Planes, weights: IntMatrix, reads: Array, products: IntMatrix) -> Columns:

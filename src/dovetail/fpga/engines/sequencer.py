@@ -15,14 +15,12 @@ from dovetail.hardware.streaming import Raster
 class Slot:
     """The clock being issued: whether it happens, what it works on, and where its output lies.
 
-    `takes` loads a beat, `first_pass` says that words are new, `shifts` moves a word into the window, `ends` is the last slice of
-    a sum and `emit` the last slot of an output pixel; all but `first_pass` only while the slot happens. Counters that never move
-    are 0.
+    `takes` loads a beat, `shifts` moves a word into the window, `ends` is the last slice of a sum and `emit` the last slot of an
+    output pixel; all only while the slot happens. Counters that never move are 0.
     """
 
     takes: Signal
     ready: Expr
-    first_pass: Expr
     shifts: Signal
     works: Signal
     ends: Signal
@@ -67,7 +65,7 @@ def sequence(module: Module, raster: Raster, loops: Loops, may_step: Expr, in_va
     weight, _ = module.counted("weight_at", loops.clocks, works)
     result, _ = module.counted("result_at", loops.results, ends)
     shifts = module.wire("shifts", all_of(slot, first_pass))
-    return Slot(takes, all_of(may_step, fresh, consumes), first_pass, shifts, works, ends, emit, slice_at,
+    return Slot(takes, all_of(may_step, fresh, consumes), shifts, works, ends, emit, slice_at,
                 _word(module, loops, slice_at, last_slice, last_pass, slot, has_output), weight, result, place)
 
 
@@ -88,7 +86,7 @@ def turned_sequence(module: Module, loops: Loops, word_comes: Signal) -> Slot:
     emit = module.wire("emit", all_of(ends, last_pass))
     weight, _ = module.counted("weight_at", loops.clocks, slot)
     result, _ = module.counted("result_at", loops.results, ends)
-    return Slot(word_comes, ONE, ONE, word_comes, slot, ends, emit, slice_at, slice_at, weight, result, OutputPlace())
+    return Slot(word_comes, ONE, word_comes, slot, ends, emit, slice_at, slice_at, weight, result, OutputPlace())
 
 
 def _word(module: Module, loops: Loops, slice_at: Signal | Const, last_slice: Expr, last_pass: Expr, slot: Expr,

@@ -191,11 +191,9 @@ def line_column(module: Module, raster: Raster, step: Signal) -> Signal:
 
 def tap_masks(pipeline: Pipeline, raster: Raster, place: OutputPlace, stage: int) -> dict[tuple[int, int], Expr]:
     """For kernel positions that can lie in the padding: the bit "inside", at `stage`."""
-    rows, columns = raster.output_size
-    above = [inside_bit(pipeline, f"row_inside_{i}", place.row, raster.row_inside(i), rows)
-             for i in range(raster.window.kernel[0])]
-    beside = [inside_bit(pipeline, f"column_inside_{j}", place.column, raster.column_inside(j), columns)
-              for j in range(raster.window.kernel[1])]
+    above, beside = ([inside_bit(pipeline, f"{name}_inside_{tap}", at, raster.inside(axis, tap), raster.output_size[axis])
+                      for tap in range(raster.window.kernel[axis])]
+                     for axis, (name, at) in enumerate((("row", place.row), ("column", place.column))))
     return {(i, j): both_inside(pipeline, f"inside_{i}_{j}", row, column, stage)
             for i, row in enumerate(above) for j, column in enumerate(beside)}
 
