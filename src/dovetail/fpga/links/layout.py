@@ -148,7 +148,12 @@ class Layout:
             for index, port in enumerate(self.designs[segment.name].inputs):
                 if port.loads:
                     self.load(segment, index, port)
-        self.wait_for_host(wanted_outside(self.segments, program))
+        members = {s.name for s in self.segments}
+        wanted = {r.tensor for s in program.segments if s.name not in members for r in s.reads} | set(program.graph.outputs)
+        for segment in self.segments:
+            for index, write in enumerate(segment.writes):
+                if write.tensor in wanted:
+                    self.return_to_host(segment, index, write)
 
     def area(self, region: Region, port: StreamPort, tensor: str) -> Area:
         """Channels and rows of a region whose port has just these."""
@@ -159,18 +164,14 @@ class Layout:
                                    "channels or rows")
         return Area(spans[0], spans[1])
 
-    def wait_for_host(self, wanted: Mapping[str, Sequence[Binding]]) -> None:
-        """Lay what the host wants: every share by itself."""
-        for segment in self.segments:
-            for index, write in enumerate(segment.writes):
-                if write not in wanted.get(segment.name, ()):
-                    continue
-                port, entry = self.designs[segment.name].outputs[index], entry_of(self.platform, segment.device)
-                source = Source(segment.device, ("core", segment.name, index), port, write.region)
-                key, arrives = self.laid_to(source, entry, write.tensor)
-                site = self.sites[entry]
-                made = replace(port, name=f"out{len(site.outputs)}", at_once=None)
-                site.outputs.append((made, InputReading(key, arrives, None, False), write))
+    def return_to_host(self, segment: Segment, index: int, write: Binding) -> None:
+        """Lay one output of a segment that the host wants: every share by itself."""
+        port, entry = self.designs[segment.name].outputs[index], entry_of(self.platform, segment.device)
+        source = Source(segment.device, ("core", segment.name, index), port, write.region)
+        key, arrives = self.laid_to(source, entry, write.tensor)
+        site = self.sites[entry]
+        made = replace(port, name=f"out{len(site.outputs)}", at_once=None)
+        site.outputs.append((made, InputReading(key, arrives, None, False), write))
 
 
 def cell_of(cables: Sequence[Cable], platform: Platform) -> CellFormat:
@@ -190,10 +191,3 @@ def _meets(one: Region, other: Region) -> bool:
 
 def _geometry(port: StreamPort) -> str:
     return f"{port.channels}x{port.height}x{port.width} of {port.bits} bits"
-
-
-def wanted_outside(segments: Sequence[Segment], program: Program) -> dict[str, list[Binding]]:
-    """What others than these segments read of what they write, and the graph's outputs."""
-    members = {s.name for s in segments}
-    read = {r.tensor for s in program.segments if s.name not in members for r in s.reads} | set(program.graph.outputs)
-    return {s.name: [w for w in s.writes if w.tensor in read] for s in segments}

@@ -122,16 +122,6 @@ def follow(came: Sequence[int | None], leaves: Sequence[int | None], passing: Se
     """Slot in and slot out of what a board passes on from one link to another: the n-th of a circuit by its n-th."""
     found = []
     for circuit in passing:
-        pairs = zip([s for s, o in enumerate(came) if o == circuit], [s for s, o in enumerate(leaves) if o == circuit],
-                    strict=True)
-        found += list(pairs)
+        enters, exits = ([s for s, owner in enumerate(owners) if owner == circuit] for owners in (came, leaves))
+        found += list(zip(enters, exits, strict=True))
     return sorted(found)
-
-
-def round_trip(circuit: Circuit, latency_clocks: int, pipeline_clocks: int, slots: int, turns: int) -> int:
-    """Clocks from a cell's sending until the word that it was taken is back, at most.
-
-    `pipeline_clocks` are those of both ends of a link both ways, `turns` the clocks until a circuit's credit is told again.
-    """
-    hops = len(circuit.hops)
-    return hops * (2 * latency_clocks + pipeline_clocks + turns) + (hops - 1) * MOST_DELAY_FRAMES * slots + slots

@@ -19,7 +19,7 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.links.board import build_board
 from dovetail.fpga.links.cells import MOST_DEPTH
 from dovetail.fpga.links.layout import Layout, clock_of, entry_of
-from dovetail.fpga.links.slots import SlotSchedule, round_trip, schedule
+from dovetail.fpga.links.slots import MOST_DELAY_FRAMES, SlotSchedule, schedule
 from dovetail.fpga.links.wiring import BoardPlan, InputReading, Key, LinkEnd
 from dovetail.fpga.mapping import stream_formats
 from dovetail.ir import Region
@@ -82,7 +82,7 @@ def depths(program: Program, platform: Platform) -> dict[str, int]:
     for segment in program.segments:
         on_fpga, deepest = platform.device(segment.device).kind is Kind.FPGA, 0
         for other in program.segments:
-            if other.name in found and _feeds(other, segment):
+            if other.name in found and {w.tensor for w in other.writes} & {r.tensor for r in segment.reads}:
                 returns = on_fpga and platform.device(other.device).kind is not Kind.FPGA
                 deepest = max(deepest, found[other.name] + returns)
         found[segment.name] = deepest
@@ -93,10 +93,6 @@ def in_turn(program: Program, platform: Platform) -> list[Segment]:
     """All segments in an order in which those of a system follow each other."""
     deep = depths(program, platform)
     return sorted(program.segments, key=lambda s: (deep[s.name], platform.device(s.device).kind is not Kind.FPGA))
-
-
-def _feeds(writer: Segment, reader: Segment) -> bool:
-    return any(w.tensor == r.tensor for w in writer.writes for r in reader.reads)
 
 
 def systems_of(program: Program, platform: Platform) -> dict[str, tuple[Segment, ...]]:
@@ -220,8 +216,8 @@ def _plan(layout: Layout, device: str, identity: int, slots: SlotSchedule | None
     def own(reading: InputReading) -> InputReading:
         return replace(reading, source=numbered(reading.source))
 
-    ends = []
-    depth = depth_of(layout.cables, layout.platform)
+    longest = max((ceil(c.latency_s * clock_of(c, layout.platform)) for c in layout.cables), default=0)
+    depth, ends = min(MOST_DEPTH, 2 * longest + PIPELINE_CLOCKS), []  # words under way while a credit travels back
     for name in names:
         sent = tuple((numbered(key), cells) for key, cells in site.outgoing.get(name, []))
         come = tuple(site.incoming.get(name, ()))
@@ -241,11 +237,14 @@ def _plan(layout: Layout, device: str, identity: int, slots: SlotSchedule | None
 def _slotted(layout: Layout, slots: SlotSchedule, end: LinkEnd, device: str, there: str) -> LinkEnd:
     """A link's end at a switch: slots both ways, and buffers for what is under way while a credit comes back."""
     latency = max(1, max(ceil(c.latency_s * clock_of(c, layout.platform)) for c in layout.cables))
-    turns = max(sum(hop in c.hops for c in layout.ways) for hop in slots.owners)
+    turns = max(sum(hop in c.hops for c in layout.ways) for hop in slots.owners)  # until a circuit's credit is told again
     depths, owners = list[tuple[int, ...]](), list[tuple[int, ...]]()
     for hop in ((end.name, there), (end.name, device)):
         crossing = [n for n, c in enumerate(layout.ways) if hop in c.hops]
-        trips = [round_trip(layout.ways[n], latency, PIPELINE_CLOCKS, slots.slots, turns) for n in crossing]
+        hops = [len(layout.ways[n].hops) for n in crossing]
+        # Clocks from a cell's sending until the word that it was taken is back, at most.
+        trips = [count * (2 * latency + PIPELINE_CLOCKS + turns) + ((count - 1) * MOST_DELAY_FRAMES + 1) * slots.slots
+                 for count in hops]
         depths.append(tuple(min(MOST_DEPTH, -(-trip * slots.shares[n] // slots.slots) + slots.shares[n] + 1)
                             for trip, n in zip(trips, crossing, strict=True)))
         numbers = {n: k for k, n in enumerate(crossing)}
@@ -254,19 +253,12 @@ def _slotted(layout: Layout, slots: SlotSchedule, end: LinkEnd, device: str, the
     return replace(end, slots=owners[1], depths=(depths[0], depths[1]), arriving=owners[0])
 
 
-def depth_of(cables: Sequence[Cable], platform: Platform) -> int:
-    """Words a circuit's buffer holds: those under way while a credit travels back."""
-    longest = max((ceil(c.latency_s * clock_of(c, platform)) for c in cables), default=0)
-    return min(MOST_DEPTH, 2 * longest + PIPELINE_CLOCKS)
-
-
 def _wires(layout: Layout, plans: Mapping[str, BoardPlan], at: Mapping[str, int]) -> list[Wire]:
     found = []
     for cable in layout.cables:
         if any(d not in plans or cable.name not in [e.name for e in plans[d].links] for d in cable.ends):
             continue
-        clock_hz = clock_of(cable, layout.platform)
-        latency = max(1, ceil(cable.latency_s * clock_hz))
+        latency = max(1, ceil(cable.latency_s * clock_of(cable, layout.platform)))
         for source, target in (cable.ends, cable.ends[::-1]):
             leaves, enters = (([e.name for e in plans[d].links].index(cable.name)) for d in (source, target))
             found.append(Wire(cable.name, at[source], len(plans[source].outputs) + leaves, at[target],
