@@ -160,7 +160,6 @@ KEYWORDS = frozenset("""
 """.split())  # noqa: SIM905 - words are read as words
 """Words of Verilog-2005 (and `logic`, `const` of its successor, which simulators know too)."""
 
-
 LOADED = " weights"
 
 

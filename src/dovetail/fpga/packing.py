@@ -101,10 +101,7 @@ def as_pixels(port: StreamPort, x: Integers) -> Integers:
 
 def beat_bytes(data_bits: int) -> int:
     """Bytes of a Verilated port: 1, 2, 4 or 8 up to 64 bits, then as many 32-bit words as needed."""
-    for size in (1, 2, 4, 8):
-        if data_bits <= 8 * size:
-            return size
-    return 4 * -(-data_bits // 32)
+    return next((size for size in (1, 2, 4, 8) if data_bits <= 8 * size), 4 * -(-data_bits // 32))
 
 
 def pack(port: StreamPort, values: Integers, frames: int) -> Octets:
