@@ -156,10 +156,11 @@ def _plain(graph: Graph, question: Question, scans: Scans, sums: Arithmetic | No
     if type(node.op) in UNROUNDED:
         return engine | UNROUNDED[type(node.op)](graph, node, node.op, engine)
     engine |= ROUNDED[type(node.op)](graph, node, node.op, engine)
-    if len(node.inputs) > 1:
-        engine |= _skipped(graph, node)
-    if keeps(graph, node):
-        engine |= _kept(graph, node, engine)
+    if len(node.inputs) > 1 and (waiting := waiting_beats(graph, node))[0]:  # a FIFO for the faster of several inputs
+        engine |= dict(zip(("skip_depth", "skip_bits"), waiting, strict=True))
+    if keeps(graph, node):  # pixels are counted, since one value per channel comes with the first; all of the map follows it
+        pixels = prod(map_shape(graph.shape(node.output))[1:])
+        engine |= {"flush": engine["steps"] - 1, "control_bits": engine["control_bits"] + float((pixels - 1).bit_length())}
     outputs = engine["output_bits"] / rounding.output_bits(graph, node)
     rounded, clamped = (0, 0) if node.op.moves else rounding.value_widths(graph, node)
     return _multiplied(graph, question, engine | {"rounded_bits": outputs * rounded, "clamped_bits": outputs * clamped})
@@ -254,11 +255,6 @@ def _global_average(graph: Graph, node: Node, op: ir.GlobalAvgPool, engine: Part
             "control_bits": float((height * width - 1).bit_length()), "row_outputs": 1.0, "row_steps": float(height * width)}
 
 
-def _passed(graph: Graph, node: Node, op: Op, engine: Parts) -> Parts:
-    """Concat and Clip: one rounding per output, and nothing before it."""
-    return {}
-
-
 def _sum(graph: Graph, node: Node, op: ir.Add, engine: Parts) -> Parts:
     outputs = engine["output_bits"] / rounding.output_bits(graph, node)
     sums = outputs * (rounding.output_bits(graph, node) + 1) * (len(node.inputs) - 1)
@@ -278,28 +274,12 @@ def _partial_sums(graph: Graph, node: Node, op: ir.Reduce, engine: Parts) -> Par
     return {"adder_bits": sums, "sum_bits": sums}
 
 
-def _wires(graph: Graph, node: Node, op: ir.Select, engine: Parts) -> Parts:
-    return {"stages": engine["stages"] - ROUNDING_STAGES}
-
-
-def _skipped(graph: Graph, node: Node) -> Parts:
-    """The FIFO in which the faster of several inputs wait."""
-    depth, bits = waiting_beats(graph, node)
-    return {"skip_depth": depth, "skip_bits": bits} if depth else {}
-
-
 def waiting_beats(graph: Graph, node: Node) -> tuple[int, int]:
     """Beats for which the faster inputs of a join wait for the slowest, and bits of a beat of all of them."""
-    delays = _arrivals(graph, node, stream_delays(graph))
+    delays = _arrivals(graph, node, _stream_delays(Once(graph)))
     slowest = max(delays)
     waiting = [(int(slowest - d), map_shape(graph.shape(t))[0]) for d, t in zip(delays, node.inputs, strict=True) if d < slowest]
     return max((depth for depth, _ in waiting), default=0), 8 * sum(channels for _, channels in waiting)
-
-
-def _kept(graph: Graph, node: Node, engine: Parts) -> Parts:
-    """Pixels are counted, since one value per channel comes with the first; all of the map follows it."""
-    _, height, width = map_shape(graph.shape(node.output))
-    return {"flush": engine["steps"] - 1, "control_bits": engine["control_bits"] + float((height * width - 1).bit_length())}
 
 
 def gate_layers(graph: Graph) -> frozenset[str]:
@@ -360,8 +340,9 @@ def _shuffled(graph: Graph, node: Node, op: ir.PixelShuffle, engine: Parts) -> P
 
 OwnParts = Callable[[Graph, Node, Any, Parts], Parts]
 ROUNDED: dict[type[Op], OwnParts] = {
-    ir.Add: _sum, ir.AvgPool: _average, ir.Clip: _passed, ir.Concat: _passed, ir.GlobalAvgPool: _global_average,
-    ir.MaxPool: _maximum, ir.Mul: _gate, ir.Reduce: _partial_sums, ir.Select: _wires,
+    ir.Add: _sum, ir.AvgPool: _average, ir.Clip: lambda graph, node, op, engine: {},
+    ir.Concat: lambda graph, node, op, engine: {}, ir.GlobalAvgPool: _global_average, ir.MaxPool: _maximum, ir.Mul: _gate,
+    ir.Reduce: _partial_sums, ir.Select: lambda graph, node, op, engine: {"stages": engine["stages"] - ROUNDING_STAGES},
 }
 """What the engine of an operator without weights has beyond its stream; every output is rounded, but for a `Select`'s."""
 UNROUNDED: dict[type[Op], OwnParts] = {ir.Function: _table, ir.Lookup: _table, ir.PixelShuffle: _shuffled,
@@ -369,13 +350,9 @@ UNROUNDED: dict[type[Op], OwnParts] = {ir.Function: _table, ir.Lookup: _table, i
 """Likewise of operators whose outputs are stored as they are."""
 
 
-def stream_delays(graph: Graph) -> Mapping[str, float]:
-    """Beats by which each tensor lags the graph inputs if everything before it streams; remembered, as every join asks."""
-    return _delays_once(Once(graph))
-
-
 @lru_cache(maxsize=8)
-def _delays_once(key: Once[Graph]) -> Mapping[str, float]:
+def _stream_delays(key: Once[Graph]) -> Mapping[str, float]:
+    """Beats by which each tensor lags the graph inputs if everything before it streams; remembered, as every join asks."""
     graph = key.value
     lag = dict.fromkeys(graph.inputs, 0.0)
     longest = max(prod(map_shape(graph.shape(t))[1:]) for t in (*graph.inputs, *(n.output for n in graph.nodes)))

@@ -142,17 +142,17 @@ class Loops:
 
     def input_channel(self, word: int, group: int, place: int) -> int | None:
         """The channel at a place of a group of an input word; None where the fold reaches beyond the channels."""
-        block, part = divmod(word, self.slices)
-        group, channel = block * self.fold.groups + group, part * self.fold.inputs + place
-        inside = group < self.channels.groups and channel < self.channels.inputs
-        return group * self.channels.inputs + channel if inside else None
+        return self._channel(word, self.slices, group, place, self.fold.inputs, self.channels.inputs)
 
     def filter(self, result: int, group: int, place: int) -> int | None:
         """The filter a lane finishes in a result word; None where the fold reaches beyond the filters."""
-        block, turn = divmod(result, self.passes)
-        group, channel = block * self.fold.groups + group, turn * self.fold.outputs + place
-        inside = group < self.channels.groups and channel < self.channels.outputs
-        return group * self.channels.outputs + channel if inside else None
+        return self._channel(result, self.passes, group, place, self.fold.outputs, self.channels.outputs)
+
+    def _channel(self, word: int, rounds: int, group: int, place: int, at_once: int, each: int) -> int | None:
+        """Of a word of a block of groups, which has `rounds` with `at_once` of the `each` channels of a group."""
+        block, turn = divmod(word, rounds)
+        group, channel = block * self.fold.groups + group, turn * at_once + place
+        return group * each + channel if group < self.channels.groups and channel < each else None
 
 
 SOFT_EDGE_BITS = 4

@@ -24,7 +24,6 @@ ROUNDING_STAGES = 2
 Parts = dict[str, Any]
 """Some fields of an `Engine`, those of all shares of a node: arrays, or numbers that hold for all of them."""
 
-
 OWN_FEATURES: tuple[type[Op], ...] = (Gemm, Coded, Concat, Select)
 """Operators whose flat outputs are channels of one pixel; those of others still stream as the map they came from."""
 

@@ -13,7 +13,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-
 Segments = Sequence[tuple[Axis | None, Ints, Ints]]
 """Shares of one node, axis by axis: the axis (None: the whole node), starts and stops."""
 Question = tuple[Node, Segments]

@@ -163,13 +163,9 @@ def _whole_channelwise(graph: Graph, node: Node) -> ShareWork:
     kernel = prod(node.op.window.kernel) if node.op.window else 1
     inputs = len(node.inputs)
     read = sum(map_shape(s)[0] for s in graph.input_shapes(node)) / inputs
+    tables = node.op.param_shapes(graph.input_shapes(node)) if isinstance(node.op, Pointwise) else ()  # of a formula, too
     return ShareWork(_one(height), width, _one(rows), columns, _one(1), _one(read), _one(filters), kernel, inputs,
-                     _one(node.op.macs(graph.input_shapes(node))), _one(_table_size(graph, node)), False)
-
-
-def _table_size(graph: Graph, node: Node) -> int:
-    """Constants of a formula or a table, one row per channel or one for all."""
-    return sum(prod(s) for s in node.op.param_shapes(graph.input_shapes(node))) if isinstance(node.op, Pointwise) else 0
+                     _one(node.op.macs(graph.input_shapes(node))), _one(sum(map(prod, tables))), False)
 
 
 def _input_rows(graph: Graph, node: Node, starts: Ints, stops: Ints) -> Floats:
