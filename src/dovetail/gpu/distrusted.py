@@ -26,7 +26,6 @@ STEP = re.compile(r"^\s*(?:@!?%p\d+\s+)?(?:(?P<store>st\.shared|stmatrix)|(?P<fe
                   r"|(?P<barrier>bar\.sync|barrier\.sync)|(?P<product>wgmma\.mma_async))|^(?P<loop>\$L__BB\w+:.*Loop Header)",
                   re.MULTILINE)
 
-
 GROUPED = "wgmma.mma_async"
 """Hopper's matrix instructions of four warps."""
 MOST_SPILLED = 256

@@ -26,7 +26,6 @@ TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float
 PDL_CAPABILITY = (9, 0)
 """First compute capability with programmatic dependent launches."""
 
-
 SHARED_CARVEOUT = 9
 """CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT of the CUDA driver; source: cuda.h."""
 
@@ -117,16 +116,12 @@ class Launcher:
 
         def launch() -> Any:
             made = kernel.function[grid](*operands, **call.constants, **options)
-            if self.device != "cpu" and kernel.shared_percent is not None:
-                self.share_caches(made.function, kernel.shared_percent)
+            # All kernels divide the first-level cache alike: a change makes a multiprocessor run empty first.
+            if self.device != "cpu" and kernel.shared_percent is not None and made.function not in self.shared:
+                cuda_driver().cuFuncSetAttribute(ctypes.c_void_p(made.function), SHARED_CARVEOUT, kernel.shared_percent)
+                self.shared.add(made.function)
             return made
         return launch
-
-    def share_caches(self, function: int, percent: int) -> None:
-        """Let a kernel divide the first-level cache as all others do: a change makes a multiprocessor run empty first."""
-        if function not in self.shared:
-            cuda_driver().cuFuncSetAttribute(ctypes.c_void_p(function), SHARED_CARVEOUT, percent)
-            self.shared.add(function)
 
 
 def launcher_here(kind: str) -> Launcher:

@@ -46,7 +46,9 @@ class Lowering:
 
     def __init__(self, graph: ir.Graph, kind: str, gpu: Gpu, images: int) -> None:
         self.graph, self.kind, self.gpu, self.images = graph, kind, gpu, images
-        self.places: dict[str, TensorLayout] = {t: self._fresh(t, self._planar(t)) for t in graph.inputs}
+        # An input stays as the model has it where dense layers alone read it, by planes; whatever else reads it wants pixels.
+        self.places = {t: self._fresh(t, all(type(n.op) in DENSE and not layers.is_depthwise(graph, n)
+                                             for n in graph.consumers(t))) for t in graph.inputs}
         self.parts: dict[str, tuple[str, int, int]] = {}
         self.work: list[Item | Call] = []
         self.makers: dict[str, Item] = {}
@@ -57,10 +59,6 @@ class Lowering:
         for node in graph.nodes:
             if type(node.op) is ir.Concat:
                 self._divide(node, node.op)
-
-    def _planar(self, tensor: str) -> bool:
-        """Whether an input stays as the model has it: dense layers read planes, whatever else reads it wants pixels."""
-        return all(type(n.op) in DENSE and not layers.is_depthwise(self.graph, n) for n in self.graph.consumers(tensor))
 
     def _fresh(self, tensor: str, planar: bool = False) -> TensorLayout:
         shape = self.graph.shape(tensor)
@@ -93,18 +91,15 @@ class Lowering:
 
     def add(self, node: ir.Node) -> None:
         makers: dict[type, Callable[[ir.Node, Any], None]] = {
-            ir.Conv: self._convolution, ir.Gemm: self._fully_connected, ir.Add: self._sum, ir.GlobalAvgPool: self._mean,
-            ir.Reshape: self._flat, ir.MaxPool: self._largest, ir.AvgPool: self._average, ir.Concat: self._join,
-            ir.Select: self._select, ir.Clip: self._clip, ir.Lookup: self._look_up, ir.Function: self._function,
-            ir.Mul: self._multiply}
+            ir.Conv: lambda node, op: self._layer(node, op.window, op.groups), ir.Gemm: self._fully_connected,
+            ir.Add: self._sum, ir.GlobalAvgPool: self._mean, ir.Reshape: self._flat, ir.MaxPool: self._pool,
+            ir.AvgPool: self._pool, ir.Concat: self._join, ir.Select: self._select, ir.Clip: self._clip,
+            ir.Lookup: self._look_up, ir.Function: self._function, ir.Mul: self._multiply}
         maker = makers.get(type(node.op))
         if maker is None:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {node.op.kind}; such parts run in the integer "
                                    "interpreter or as an ONNX sub-model")
         maker(node, node.op)
-
-    def _convolution(self, node: ir.Node, op: ir.Conv) -> None:
-        self._layer(node, op.window, op.groups)
 
     def _fully_connected(self, node: ir.Node, op: ir.Gemm) -> None:
         """A flattened map is read by a kernel as large as the map."""
@@ -173,16 +168,11 @@ class Lowering:
             self._choose(node, 0, x, y, np.arange(x.channels))
         self.places[node.output] = y
 
-    def _largest(self, node: ir.Node, op: ir.MaxPool) -> None:
-        self._pool(node, op.window, None if self._unchanged(node) else layers.change_of(self.graph, node), largest=True)
-
-    def _average(self, node: ir.Node, op: ir.AvgPool) -> None:
-        self._pool(node, op.window, layers.change_of(self.graph, node), counts_pads=op.count_pads or not any(op.window.pads))
-
-    def _pool(self, node: ir.Node, window: ir.Window, how: layers.Change | None, largest: bool = False,
-              counts_pads: bool = False) -> None:
+    def _pool(self, node: ir.Node, op: ir.MaxPool | ir.AvgPool) -> None:
         x, y = self.places[node.inputs[0]], self._target(node.output)
-        self._move(node, moves.pool(self.kind, x, y, window, largest, counts_pads, how), y)
+        counts_pads = isinstance(op, ir.AvgPool) and (op.count_pads or not any(op.window.pads))
+        how = None if op.largest and self._unchanged(node) else layers.change_of(self.graph, node)
+        self._move(node, moves.pool(self.kind, x, y, op.window, op.largest, counts_pads, how), y)
 
     def _join(self, node: ir.Node, op: ir.Concat) -> None:
         if op.axis != 1:

@@ -11,7 +11,7 @@ from dovetail.kernels.conv import ConvShape
 from dovetail.kernels.depthwise import DepthwiseShape
 from dovetail.kernels.estimator import WITHOUT_UNITS, Config, Floats, Tiles, seconds
 from dovetail.kernels.products import measured, sizes_of
-from dovetail.kernels.shape import KernelShape, configs_of, stacked
+from dovetail.kernels.shape import KernelShape, stacked
 from dovetail.kernels.table import kernel_of, work_of
 from dovetail.platform.gpu_specification import Gpu
 
@@ -41,7 +41,8 @@ def ranked(gpu: Gpu, kind: str, shape: KernelShape) -> tuple[tuple[Config, ...],
         # what was measured of tiles' sizes is extrapolated to others
         order = sizes_apart(order, times, tiles)
         order = both_in_turn(order, measured(kernel.name, tiles)[order])
-    return configs_of({name: values[order] for name, values in tiles.items()}), found
+    one_by_one = zip(*(values[order] for values in tiles.values()), strict=True)
+    return tuple(dict(zip(tiles, map(int, each), strict=True)) for each in one_by_one), found
 
 
 def both_in_turn(order: NDArray[np.int64], some: NDArray[np.bool_]) -> NDArray[np.int64]:

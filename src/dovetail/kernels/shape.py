@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dovetail.kernels.estimator import Config, Number, Tiles
+from dovetail.kernels.estimator import Number, Tiles
 
 Grid = tuple[Number, Number, Number]
 
@@ -38,11 +38,6 @@ def stacked(shapes: Sequence[KernelShape], counts: Sequence[int]) -> KernelShape
     form: Any = type(shapes[0])
     found: KernelShape = form(*columns)
     return found
-
-
-def configs_of(tiles: Tiles) -> tuple[Config, ...]:
-    """Tiles one by one."""
-    return tuple(dict(zip(tiles, map(int, each), strict=True)) for each in zip(*tiles.values(), strict=True))
 
 
 def least_depth(element: int) -> int:
