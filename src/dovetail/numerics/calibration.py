@@ -6,7 +6,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,21 +137,17 @@ def load_arrays(path: Path) -> dict[str, Array]:
             if isinstance(loaded, np.ndarray):
                 return {"x": loaded}
             with loaded:
-                _check_inflated(path, loaded.zip.infolist())
+                # By what it says it inflates to, before anything is; NumPy reads no more than that.
+                total = sum(member.file_size for member in loaded.zip.infolist())
+                if total > MAX_INFLATED_BYTES:
+                    raise UsageError(f"{path}: inflates to {total / 2**30:.1f} GiB; at most {MAX_INFLATED_BYTES / 2**30:g} GiB "
+                                     "of samples are read, store fewer")
                 return {k: loaded[k] for k in loaded.files}
     except UsageError:
         raise
     except UNREADABLE as error:
         raise UsageError(f"{path}: not a readable .npz or .npy file ({_reason(path, error)}); "
                          "save it with numpy.savez_compressed") from None
-
-
-def _check_inflated(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
-    """Refuse an archive by what it says it inflates to, before anything is; NumPy reads no more than that."""
-    total = sum(member.file_size for member in members)
-    if total > MAX_INFLATED_BYTES:
-        raise UsageError(f"{path}: inflates to {total / 2**30:.1f} GiB; at most {MAX_INFLATED_BYTES / 2**30:g} GiB of samples "
-                         "are read, store fewer")
 
 
 def _reason(path: Path, error: Exception) -> str:

@@ -13,6 +13,7 @@ integers, at 255/32 all of them. Where they stay below it, it moves out of the q
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -71,13 +72,18 @@ def _families(graph: Graph) -> list[frozenset[str]]:
         if _commutes(graph, node):
             together = joined[node.output].union(*(joined[t] for t in node.inputs))
             joined |= dict.fromkeys(together, together)
-    owners = [c for n in graph.nodes for c in n.params]
+    owners = Counter(c for n in graph.nodes for c in n.params)
+
+    def is_own_sum(node: Node) -> bool:
+        """A weighted sum with weights that no other node shares."""
+        return (op := node.op.product) is not None and not op.partial and all(owners[c] == 1 for c in node.params)
+
     found = []
     for tensors in dict.fromkeys(joined.values()):
         makers, readers = [graph.producer(t) for t in tensors], [n for t in tensors for n in graph.consumers(t)]
         inside = None not in makers and tensors.isdisjoint(graph.outputs)
         around = [n for n in (*makers, *readers) if n is not None and not _commutes(graph, n)]
-        if inside and readers and all(_is_own_sum(n, owners) for n in around):
+        if inside and readers and all(is_own_sum(n) for n in around):
             found.append(tensors)
     return found
 
@@ -87,11 +93,6 @@ def _commutes(graph: Graph, node: Node) -> bool:
         source, target = graph.shape(node.inputs[0]), node.op.shape
         return len(source) >= 2 and source[:2] == target[:2] and prod(source[2:]) == prod(target[2:]) == 1
     return isinstance(node.op, COMMUTING)
-
-
-def _is_own_sum(node: Node, owners: list[str]) -> bool:
-    """A weighted sum with weights that no other node shares."""
-    return (op := node.op.product) is not None and not op.partial and all(owners.count(c) == 1 for c in node.params)
 
 
 def _family_scale(graph: Graph, family: frozenset[str], maxima: Mapping[str, Real], signed: bool, bits: int) -> Real | None:
@@ -128,14 +129,11 @@ def _scaled(graph: Graph, factors: Mapping[str, Real]) -> Graph:
             constants += _scaled_params(graph, node, factors.get(node.inputs[0]), made)
         if made is not None and node.op.bounds is not None and node.op.bounds.hi < inf:
             assert isinstance(node.op, Conv | Gemm | Add | Clip)
-            node = replace(node, op=replace(node.op, clamp=Clamp(node.op.bounds.lo, _bound(node.op.bounds.hi, made))))
+            # The bound of the loudest channel for all, a float32 like any in a file; a common factor puts it on the grid exactly.
+            bound = float(np.float32(node.op.bounds.hi / float(made.max())))
+            node = replace(node, op=replace(node.op, clamp=Clamp(node.op.bounds.lo, bound)))
         nodes.append(node)
     return graph.with_nodes(nodes, constants=constants)
-
-
-def _bound(hi: float, made: Real) -> float:
-    """The bound of the loudest channel for all, as a float32 like any in a file; a common factor puts it on the grid exactly."""
-    return float(np.float32(hi / float(made.max())))
 
 
 def _scaled_params(graph: Graph, node: Node, read: Real | None, made: Real | None) -> list[Constant]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.ir import Array, Coded, Conv, Graph, Node, Product, Scheme, Shape
+from dovetail.ir import Array, Coded, Conv, Graph, Node, Product, Real, Scheme, Shape
 from dovetail.ir.onnx.builder import OnnxBuilder
 from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fixed import integer_bounds
@@ -46,6 +46,11 @@ def weighted_sum(op: Product, x: Array, weight: Array) -> Single:
     runner = _convolution(op, (1, *x.shape[1:]), factors.shape, target)
     found: Single = runner.run(["y"], {"x": values, "w": factors})[0]
     return found
+
+
+def channel_means(x: Array) -> Real:
+    """The mean of each channel (index of axis 1)."""
+    return np.asarray(x.mean(axis=tuple(d for d in range(x.ndim) if d != 1), dtype=np.float64))
 
 
 def frames_at_once(elements: int) -> int:

@@ -86,9 +86,5 @@ class _Network:
 
 def weight_bits_of(graph: Graph, *nodes: Node) -> int:
     """Bits of all weights and codes of a network, or of some of its nodes: what memory must hold at least."""
-    total = 0
-    for node in nodes or graph.nodes:
-        if node.params:
-            op, codes = node.op, graph.params(node)[0].array
-            total += codes.size * (getattr(op, "weight_bits", 8) or 8)
-    return total
+    return sum(graph.params(node)[0].array.size * (getattr(node.op, "weight_bits", 8) or 8)
+               for node in nodes or graph.nodes if node.params)

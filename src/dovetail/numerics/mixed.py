@@ -19,7 +19,7 @@ from dovetail.ir import RELU, Array, Constant, Conv, Gemm, Graph, Node, Real, Sc
 from dovetail.numerics import lq
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise
-from dovetail.numerics.kernels import weighted_sum
+from dovetail.numerics.kernels import channel_means, weighted_sum
 from dovetail.numerics.lq import LearnedLayer, boundaries_of, coded_node, levels_of, ranked, threshold_node, weight_values
 from dovetail.numerics.observe import chunks, float_values
 from dovetail.numerics.quantize import quantize_network
@@ -189,18 +189,14 @@ class BitChoices:
         x = self.reads[node.inputs[0]]
         seen = _nearest(x, np.sort(levels_of(basis))) if basis is not None else \
             (np.clip(np.rint(x / scheme.scale), scheme.lo, scheme.hi) * scheme.scale).astype(np.float32)
-        lost = _means(weighted_sum(node.op, x, weight.astype(np.float32))) \
-            - _means(weighted_sum(node.op, seen, weight_values(codes, fitted).astype(np.float32)))
+        lost = channel_means(weighted_sum(node.op, x, weight.astype(np.float32))) \
+            - channel_means(weighted_sum(node.op, seen, weight_values(codes, fitted).astype(np.float32)))
         return np.ones(len(codes)), sum((b.astype(np.float64) for b in bias), lost)
 
 
 def _nearest(x: Array, levels: Real) -> Array:
     found: Array = levels[np.searchsorted(boundaries_of(levels), x, side="right")].astype(np.float32)
     return found
-
-
-def _means(x: Array) -> Real:
-    return np.asarray(x.mean(axis=tuple(d for d in range(x.ndim) if d != 1), dtype=np.float64))
 
 
 def named(layers: Sequence[Node], kinds: Sequence[str]) -> dict[str, str]:

@@ -32,6 +32,9 @@ class Extremes:
     def magnitude(self) -> float:
         return max(-self.lo, self.hi)
 
+    def joined(self, other: Extremes) -> Extremes:
+        return Extremes(min(self.lo, other.lo), max(self.hi, other.hi), np.maximum(self.channels, other.channels))
+
 
 @dataclass(frozen=True, slots=True)
 class ScaleCandidates:
@@ -106,20 +109,12 @@ def ranges(graph: Graph, samples: Samples, chosen: frozenset[str], progress: Pro
     for rows, chunk in chunks(graph, samples.values):
         for name, x in float_values(graph, chunk):
             if name in chosen:
-                seen = _extremes(x)
-                found[name] = seen if name not in found else _wider(found[name], seen)
+                axes = tuple(d for d in range(x.ndim) if d != 1) if x.ndim > 1 else None
+                lo, hi = (np.atleast_1d(pick(x, axis=axes)).astype(np.float64) for pick in (np.min, np.max))
+                seen = Extremes(float(lo.min()), float(hi.max()), np.maximum(-lo, hi))
+                found[name] = seen if name not in found else found[name].joined(seen)
         progress("ranges", rows.stop, samples.count)
     return found
-
-
-def _extremes(x: Array) -> Extremes:
-    axes = tuple(d for d in range(x.ndim) if d != 1)
-    lo, hi = (np.atleast_1d(pick(x, axis=axes if x.ndim > 1 else None)).astype(np.float64) for pick in (np.min, np.max))
-    return Extremes(float(lo.min()), float(hi.max()), np.maximum(-lo, hi))
-
-
-def _wider(a: Extremes, b: Extremes) -> Extremes:
-    return Extremes(min(a.lo, b.lo), max(a.hi, b.hi), np.maximum(a.channels, b.channels))
 
 
 def rounding(graph: Graph, samples: Samples, variants: Sequence[Mapping[str, ScaleCandidates]], kept: Sequence[int],

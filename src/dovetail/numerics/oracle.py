@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import ModelError
-from dovetail.ir import Array, Function, Graph, Opaque
+from dovetail.ir import Array, Function, Graph
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
 
@@ -69,11 +69,6 @@ def run_onnx(content: bytes, inputs: Mapping[str, Array], cuda: bool = False) ->
         return dict(zip(names, runner.run(names, dict(inputs)), strict=True))
     except Exception as error:  # onnxruntime raises its own family, rooted in Exception only
         raise ModelError(f"ONNX Runtime could not run the model: {str(error).splitlines()[0]}") from None
-
-
-def run_opaque(op: Opaque, inputs: Sequence[Array]) -> Array:
-    """The node's output for one frame; its shapes are fixed."""
-    return run_onnx(op.content, {f"x{i}": x for i, x in enumerate(inputs)})[f"y{op.index}"]
 
 
 def run_function(op: Function, x: Array, params: Sequence[Array]) -> Array:

@@ -11,12 +11,13 @@ model runs with graph optimisations off, so its rounding is that of its scales a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from math import inf, isfinite, log10
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -105,16 +106,6 @@ def layer_noise(source: Graph, graph: Graph, samples: Samples, progress: Progres
                        snr_db(*pair), str(graph.tensors[name].scheme)) for name, pair in sums.items()]
 
 
-class _Reader:
-    """Samples as ONNX Runtime asks for them, one batch after another."""
-
-    def __init__(self, graph: Graph, values: Mapping[str, Array]) -> None:
-        self.batches: Iterator[dict[str, Array]] = (_typed(graph, chunk) for _, chunk in batches(graph, values))
-
-    def get_next(self) -> dict[str, Array] | None:
-        return next(self.batches, None)
-
-
 def _typed(graph: Graph, chunk: Mapping[str, Array]) -> dict[str, Array]:
     return {name: x.astype(graph.tensors[name].dtype) for name, x in chunk.items()}
 
@@ -126,36 +117,21 @@ def static_int8(graph: Graph, samples: Samples) -> bytes:
         ModelError: that quantizer does not take the network.
     """
     from onnxruntime import quantization  # slow to import, and only comparisons need it
-    with TemporaryDirectory() as name, _silent_logging():
+    chunks_left = (_typed(graph, chunk) for _, chunk in batches(graph, samples.values))
+    reader = SimpleNamespace(get_next=lambda: next(chunks_left, None))  # samples as it asks for them, batch after batch
+    with TemporaryDirectory() as name, ExitStack() as at_end:
+        at_end.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.WARNING)  # it advises how to prepare a model, which was prepared
         source, prepared, target = (Path(name) / f"{stage}.onnx" for stage in ("float", "prepared", "int8"))
         source.write_bytes(to_onnx(graph))
         try:
             quantization.shape_inference.quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
-            quantization.quantize_static(str(prepared), str(target), _Reader(graph, samples.values), per_channel=True,
+            quantization.quantize_static(str(prepared), str(target), reader, per_channel=True,
                                          quant_format=quantization.QuantFormat.QDQ)
         except Exception as error:  # whatever it stumbles over, the comparison is what falls away
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise ModelError(f"network {graph.name}: ONNX Runtime's static quantization failed ({reason})") from None
         return target.read_bytes()
-
-
-@contextmanager
-def _silent_logging() -> Iterator[None]:
-    """Without the quantizer's advice on how to prepare a model: it was prepared."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-def run_peer(content: bytes, graph: Graph, inputs: Mapping[str, Array],
-             done: Callable[[int], None] | None = None) -> dict[str, Array]:
-    """The outputs of `static_int8`'s model for float frames; `done` hears after how many."""
-    runner, names = session(content), list(graph.outputs)
-    return collect_outputs(graph, batches(graph, inputs),
-                           lambda chunk: zip(names, runner.run(names, _typed(graph, chunk)), strict=True), done)
 
 
 def compare(network: Graph, graph: Graph, samples: Samples | str, inputs: Mapping[str, Array],
@@ -172,8 +148,10 @@ def compare(network: Graph, graph: Graph, samples: Samples | str, inputs: Mappin
         return found, samples
     try:
         progress("ONNX Runtime's int8", 0, total)
-        peer = static_int8(network, samples)
-        found["onnxruntime_int8"] = run_peer(peer, network, inputs, lambda n: progress("ONNX Runtime's int8", n, total))
+        runner, names = session(static_int8(network, samples)), list(network.outputs)
+        found["onnxruntime_int8"] = collect_outputs(
+            network, batches(network, inputs), lambda chunk: zip(names, runner.run(names, _typed(network, chunk)), strict=True),
+            lambda n: progress("ONNX Runtime's int8", n, total))
     except ModelError as error:
         return found, str(error)
     return found, ""

@@ -18,7 +18,7 @@ from dovetail.numerics.calibration import Samples
 from dovetail.numerics.equalize import Equalise, Equalised
 from dovetail.numerics.equalize import equalise as equalised
 from dovetail.numerics.fast import run_quantized
-from dovetail.numerics.kernels import weighted_sum
+from dovetail.numerics.kernels import channel_means, weighted_sum
 from dovetail.numerics.quality import decibels, outputs_snr_db
 from dovetail.numerics.reference import fixes_batch
 from dovetail.numerics.tables import tabulate
@@ -72,16 +72,22 @@ def quantize_network(graph: Graph, samples: Samples, bits: int = DEFAULT_BITS, p
         return Quantized(graph, graph, None, "")
     progress = progress or (lambda stage, done, total: None)
     seen = observe.ranges(graph, samples, graph.integers, progress)
-    _check_magnitudes(seen)
+    for name, x in seen.items():
+        if not x.magnitude < LARGEST:
+            raise ModelError(f"tensor {name}: reaches {x.magnitude:g} on the calibration samples; values must stay "
+                             f"below {LARGEST:g}, normalise the inputs or check the weights")
     plain = Equalised(graph, {})
     scaled = None if equalise is Equalise.OFF else equalised(
         graph, {name: x.channels for name, x in seen.items()}, {name: x.lo < 0 for name, x in seen.items()}, bits)
     variants = [v for v in (plain if equalise is not Equalise.ON or scaled is None else None, scaled) if v is not None]
-    kept = _kept_rows(graph, samples.count) if len(variants) > 1 else []
+    # The samples on which equalisation is judged; few where foreign nodes take them one by one.
+    judged = 0 if len(variants) < 2 else min(samples.count, KEPT_SAMPLES // 8 if fixes_batch(graph) else KEPT_SAMPLES)
+    kept = sorted({int(i) for i in np.linspace(0, samples.count - 1, judged)})
     found = observe.rounding(graph, samples, [_candidates(v, seen, bits) for v in variants], kept, progress)
     results = []
     for number, (variant, errors) in enumerate(zip(variants, found.errors, strict=True)):
-        best = {name: Scheme(bits, x.lo < 0, (_best(errors[name]),)) for name, x in seen.items()}
+        least = {name: min(own, key=lambda e: (own[e], -e)) for name, own in errors.items()}  # the coarsest of equals
+        best = {name: Scheme(bits, x.lo < 0, (least[name],)) for name, x in seen.items()}
         integers = _integers(variant, best, found.means, bits)
         ratio = None
         if kept:
@@ -102,13 +108,6 @@ def _better(results: Sequence[Quantized], scaled: Equalised | None) -> Quantized
     return replace(best, note=f"{what}: {'kept' if best is results[1] else 'left out'}")
 
 
-def _check_magnitudes(seen: Mapping[str, observe.Extremes]) -> None:
-    for name, x in seen.items():
-        if not x.magnitude < LARGEST:
-            raise ModelError(f"tensor {name}: reaches {x.magnitude:g} on the calibration samples; values must stay "
-                             f"below {LARGEST:g}, normalise the inputs or check the weights")
-
-
 def _candidates(variant: Equalised, seen: Mapping[str, observe.Extremes], bits: int) -> dict[str, observe.ScaleCandidates]:
     found = {}
     for name, x in seen.items():
@@ -118,12 +117,6 @@ def _candidates(variant: Equalised, seen: Mapping[str, observe.Extremes], bits: 
         scheme = Scheme(bits, x.lo < 0, (first,))
         found[name] = observe.ScaleCandidates(tuple(range(first, first - CANDIDATES, -1)), scheme.lo, scheme.hi, factor)
     return found
-
-
-def _kept_rows(graph: Graph, count: int) -> list[int]:
-    """The samples on which equalisation is judged; few where foreign nodes take them one by one."""
-    most = KEPT_SAMPLES // 8 if fixes_batch(graph) else KEPT_SAMPLES
-    return sorted({int(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
 def _integers(variant: Equalised, best: Mapping[str, Scheme], means: Mapping[str, Real], bits: int) -> Graph:
@@ -148,11 +141,6 @@ def covering_exponent(magnitude: float, bits: int, signed: bool) -> int:
         return -bits
     exponent = ceil(log2(magnitude / ((1 << (bits - 1 if signed else bits)) - 1)))
     return max(-60, min(60, exponent))
-
-
-def _best(errors: Mapping[int, float]) -> int:
-    """The exponent of least squared error, the coarsest of equals."""
-    return min(errors, key=lambda e: (errors[e], -e))
 
 
 def _activation_schemes(graph: Graph, best: Mapping[str, Scheme]) -> dict[str, Scheme]:
@@ -236,16 +224,13 @@ def _integer_params(graph: Graph, node: Node, source: Scheme, bits: int, mean: R
         exponents = exponents + over
         sums[over] = _rounded(flat[over], exponents[over], (1 << (bits - 1)) - 1)
     chosen = tuple(int(e) for e in exponents)
-    return {
-        weight_name: Constant(weight_name, integers.astype(np.int8), Scheme(bits, True, chosen, 0)),
-        bias_name: Constant(bias_name, np.rint(bias / unit).astype(np.int32),
-                            Scheme(32, True, tuple(source.exponent + e for e in chosen), 0)),
-    }
+    return {weight_name: Constant(weight_name, integers.astype(np.int8), Scheme(bits, True, chosen, 0)),
+            bias_name: Constant(bias_name, np.rint(bias / unit).astype(np.int32),
+                                Scheme(32, True, tuple(source.exponent + e for e in chosen), 0))}
 
 
 def _mean_shift(node: Node, mean: Real, weight: Array, integers: Array, exponents: Array) -> Real:
     """What weight rounding takes from the mean of each output channel; means are linear, so the mean frame is enough."""
     assert node.op.product is not None
     residual = weight - integers * _steps(exponents).reshape(-1, *[1] * (weight.ndim - 1))
-    lost = weighted_sum(node.op.product, mean, residual)
-    return np.asarray(lost.mean(axis=tuple(d for d in range(lost.ndim) if d != 1), dtype=np.float64))
+    return channel_means(weighted_sum(node.op.product, mean, residual))

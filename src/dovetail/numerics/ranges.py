@@ -33,10 +33,7 @@ def stored_ranges(graph: Graph, known: Mapping[str, Range] | None = None) -> dic
 
     `known` states ranges of inputs that another part produces.
     """
-    found: dict[str, Range] = {}
-    for name, tensor in graph.tensors.items():
-        if tensor.scheme is not None:
-            found[name] = Range(tensor.scheme.lo, tensor.scheme.hi)
+    found = {name: Range(t.scheme.lo, t.scheme.hi) for name, t in graph.tensors.items() if t.scheme is not None}
     found |= known or {}
     for node in graph.nodes:
         scheme = graph.tensors[node.output].scheme

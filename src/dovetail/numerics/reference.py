@@ -13,7 +13,7 @@ from dovetail.errors import ModelError
 from dovetail.ir import Array, Function, Graph, Lookup, Node, Opaque, Real, Tensor
 from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fixed import EXACT, dequantize, integer_bounds, quantize
-from dovetail.numerics.oracle import run_function, run_opaque
+from dovetail.numerics.oracle import run_function, run_onnx
 from dovetail.numerics.requantize import LARGEST_SUM, Requantizer, along_channels, requantizer, rounded
 
 Values = Callable[[Mapping[str, Array]], Iterable[tuple[str, Array]]]
@@ -104,16 +104,14 @@ def run_foreign(graph: Graph, node: Node, inputs: Sequence[Array]) -> Array:
     if isinstance(node.op, Function):
         return run_function(node.op, typed[0], [c.array for c in graph.params(node)])
     assert isinstance(node.op, Opaque)
-    return run_opaque(node.op, typed)
+    return run_onnx(node.op.content, {f"x{i}": x for i, x in enumerate(typed)})[f"y{node.op.index}"]  # of one frame
 
 
 def run_integer(graph: Graph, inputs: Mapping[str, Array], keep: bool = False) -> dict[str, Array]:
     """Evaluate a quantized graph on stored integers; every tensor when `keep`, else the outputs."""
     if fixes_batch(graph) and len(inputs[graph.inputs[0]]) != graph.shape(graph.inputs[0])[0]:
         return frame_by_frame(graph, inputs, lambda one: run_integer(graph, one, keep))
-    values: dict[str, Array] = {}
-    for name in graph.inputs:
-        values[name] = check_stored(graph.tensors[name], np.asarray(inputs[name]))
+    values = {name: check_stored(graph.tensors[name], np.asarray(inputs[name])) for name in graph.inputs}
     for node in graph.nodes:
         values[node.output] = run_node(graph, node, [values[t] for t in node.inputs])
     return values if keep else {name: values[name] for name in graph.outputs}
