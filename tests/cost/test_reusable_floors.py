@@ -15,14 +15,17 @@ from dovetail.ir import Graph
 from dovetail.partition.accelerator.blocks import cut_points
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform
+from tests.fpga.reusable_blocks import gated
 from tests.fpga.test_counting import residual
 from tests.numerics.lq_networks import network
 from tests.partition.test_hybrid import bottlenecks
 
+GATED = 0
+
 
 @pytest.fixture(scope="module")
 def graphs() -> dict[int, Graph]:
-    return {size: bottlenecks(size) for size in (12, 40)}
+    return {12: bottlenecks(12), 40: bottlenecks(40), GATED: gated(45, (5, 12, 9))}
 
 
 def fpga(board: str) -> Device:
@@ -31,7 +34,7 @@ def fpga(board: str) -> Device:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([12, 40]), st.sampled_from([4, 8, 12]), st.integers(1, 3), st.sampled_from([3, 5, 9]),
+@given(st.sampled_from([12, 40, GATED]), st.sampled_from([4, 8, 12]), st.integers(1, 3), st.sampled_from([3, 5, 9]),
        st.sampled_from(["plain", "monolithic", "packed", "stripes"]), st.sampled_from([2, 5, 16]), st.integers(1, 2))
 def test_floors_are_below_the_price_at_every_cut(graphs: dict[int, Graph], size: int, inputs: int, words: int, taps: int,
                                                  kind: str, rate: int, buffers: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.cost.array import Config
-from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Window
+from dovetail.ir import AvgPool, Constant, GlobalAvgPool, Graph, Lookup, MaxPool, Scheme, Window
 from tests.fpga.random_graphs import Sketch, same_window
 
 Case = tuple[Graph, Config]
@@ -73,6 +73,34 @@ def separable(seed: int, shape: tuple[int, int, int], window: Window) -> Graph:
     return s.graph((s.clip(s.gemm(y, 5)),))
 
 
+def excited(s: Sketch, x: str, squeezed: int, first: bool) -> str:
+    """A map times one value per channel made of its averages, as either operand."""
+    channels = s.tensors[x].shape[1]
+    gate = table(s, s.conv(s.pool(GlobalAvgPool(), x), squeezed, Window((1, 1))))
+    gate = table(s, s.conv(gate, channels, Window((1, 1))))
+    return s.mul(gate, x) if first else s.mul(x, gate)
+
+
+def table(s: Sketch, x: str, seed: int = 0) -> str:
+    """One table for all channels; equal where seeds and schemes are."""
+    source = s.tensors[x].scheme
+    assert source is not None
+    values = np.random.default_rng(seed).integers(-128, 128, 256).astype(np.int8)
+    return s.append(Lookup("noise", source.signed), (x,), Scheme(8, True, (source.exponent,)),
+                    (Constant(f"table{len(s.constants)}", values),))
+
+
+def gated(seed: int, shape: tuple[int, int, int], kernel: int = 3) -> Graph:
+    """Inverted residuals with tables and gates, tables behind an addition and by themselves, a product of two maps."""
+    s = Sketch(np.random.default_rng(seed))
+    x = table(s, s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 6, same_window(1)))
+    y = table(s, s.conv(table(s, s.conv(x, 14, Window((1, 1))), 1), 14, same_window(kernel), 14))
+    x = table(s, s.add(s.conv(excited(s, y, 3, bool(seed % 2)), 6, Window((1, 1))), x), 2)
+    y = s.conv(table(s, table(s, x, 3)), 6, same_window(1))
+    x = s.conv(s.mul(x, y), 9, Window((3, 3), (2, 2), (1, 1, 1, 1)))
+    return s.graph((s.gemm(excited(s, x, 2, False), 5),))
+
+
 def averaged(seed: int, shape: tuple[int, int, int]) -> Graph:
     """An average of the input itself."""
     s = Sketch(np.random.default_rng(seed))
@@ -128,6 +156,10 @@ def cases() -> dict[str, Case]:
         "separable_phases": (separable(35, (5, 8, 8), Window((2, 2), (2, 2))), Config(4, 8, taps=3, kernel=4)),
         "separable_monolithic": (separable(36, (5, 9, 7), two), Config(6, 12, taps=5, monolithic=True)),
         "averaged": (averaged(28, (9, 7, 7)), small),
+        "gated": (gated(41, (5, 6, 7)), small),
+        "gated_wide": (gated(42, (3, 7, 5), 5), Config(6, 18, taps=4, kernel=5, port_bytes=8, bandwidth_bytes=8)),
+        "gated_packed": (gated(43, (3, 6, 6)), Config(5, 10, taps=5, packed=True, overlap=False)),
+        "gated_monolithic": (gated(44, (3, 6, 6)), Config(4, 8, taps=4, monolithic=True)),
     }
 
 
@@ -143,5 +175,6 @@ def outside_cases() -> dict[str, Case]:
         "outside_monolithic": (separable(35, (5, 12, 8), Window((2, 2), (2, 2))),
                                Config(4, 8, taps=3, kernel=4, monolithic=True, map_bytes=200)),
         "outside_residual": (residual(23, (4, 10, 7)), Config(4, 8, map_bytes=120)),
+        "outside_gated": (gated(45, (5, 12, 8)), Config(4, 8, map_bytes=200)),
         "striped_ring": (compact(18, (3, 12, 9), 9), Config(4, 16, map_bytes=2200)),
     }

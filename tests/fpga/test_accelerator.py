@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dovetail.cost.accelerator import arrays_of
+from dovetail.cost.array import Config
 from dovetail.errors import UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.network import make_network
@@ -24,6 +26,7 @@ from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from tests.fpga.random_graphs import random_inputs
+from tests.fpga.reusable_blocks import gated
 from tests.partition.test_hybrid import bottlenecks, fpga
 from tests.strategies import Net, quantized
 
@@ -64,6 +67,19 @@ def test_frames_follow_each_other_as_the_model_says(graph: Graph) -> None:
     (result,) = simulate_many([(design, {graph.inputs[0]: as_pixels(design.inputs[0], inputs[graph.inputs[0]])})])
     steady = np.diff(result.frame_cycles)[-2:]
     assert abs(steady.mean() - design.interval_cycles) <= max(4, 0.03 * design.interval_cycles)
+
+
+@pytest.mark.verilator
+def test_gates_and_tables_behind_a_cut_compute_the_reference() -> None:
+    graph = gated(46, (5, 6, 6))
+    folds: dict[str, tuple[int, ...] | None] = {"conv0": (1, 5, 3), "lookup1": None}
+    arrays = arrays_of(Config(4, 8, latency_clocks=20))
+    made = AcceleratorDesign(Architecture.FIBHA, folds, tuple(n.name for n in graph.nodes[2:]), arrays, 1024)
+    design = build_accelerator(graph, "gated", made)
+    inputs, (target,) = random_inputs(graph, 3, 9), graph.outputs
+    expected = run_integer(graph, inputs)[target]
+    (result,) = simulate_many([(design, {graph.inputs[0]: as_pixels(design.inputs[0], inputs[graph.inputs[0]])})], 4)
+    np.testing.assert_array_equal(result.outputs[target].reshape(expected.shape), expected)
 
 
 @pytest.mark.verilator

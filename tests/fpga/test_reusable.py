@@ -61,6 +61,23 @@ def test_blocks_equal_the_reference_when_streams_and_memory_stall(runs: list[Run
     check_outputs(runs, simulated(runs, 5))
 
 
+def test_equal_tables_are_stored_once_for_all_layers_of_an_engine() -> None:
+    graph, config = cases()["gated"]
+    block = build_block(graph, [n.name for n in graph.nodes], config, "top")
+    tables = [n for n in graph.nodes if n.op.table]
+    looked_up = [x.node for x in block.program.layers.layers if x.table is not None]
+    assert len(looked_up) == len(tables) == 10
+    assert [len(own) for own in block.numbers.tables] == [4, 2]
+    assert all(len(table) == 256 for own in block.numbers.tables for table in own)
+
+
+def test_averages_that_no_one_cut_serves_have_one_each() -> None:
+    graph, config = cases()["gated"]
+    depthwise = build_block(graph, [n.name for n in graph.nodes], config, "top").numbers.engines[1]
+    assert depthwise is not None
+    assert len(set(depthwise.cuts)) == 2  # of 42 and of 12 values, which may be negative
+
+
 def test_taps_of_a_smaller_kernel_come_before_those_of_a_larger_one() -> None:
     for kernel in range(1, 8):
         assert set(tap_order(7)[:kernel * kernel]) == {(a, b) for a in range(kernel) for b in range(kernel)}
@@ -82,10 +99,11 @@ def test_the_image_holds_weights_and_constants_job_after_job() -> None:
 
 def test_a_block_of_float_values_or_with_a_node_it_refuses_is_named() -> None:
     s = Sketch(np.random.default_rng(0))
-    graph = s.graph((s.lookup(s.conv(s.input((1, 2, 3, 3)), 3, same_window(1))),))
+    x = s.input((1, 2, 3, 3))
+    graph = s.graph((s.concat(s.conv(x, 3, same_window(1)), x),))
     with pytest.raises(UnsupportedError) as caught:
         build_block(graph, [n.name for n in graph.nodes], Config(2, 2), "top")
-    assert str(caught.value) == ("node lookup1: cannot run on reusable engines, reusable engines have no Lookup; "
+    assert str(caught.value) == ("node concat1: cannot run on reusable engines, reusable engines have no Concat; "
                                  "leave it out of the block")
 
 

@@ -7,7 +7,7 @@ synthesized with Yosys 0.70 (MobileNetV2 from 14x14 on).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
@@ -15,15 +15,18 @@ import numpy as np
 
 from dovetail.cost.dhm import SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH, distributed, ram_blocks
 from dovetail.hardware.arrays.jobs import ARRAY, ARRAY_SLOTS, DEPTHWISE, DEPTHWISE_SLOTS, ArrayProgram, TransferKind, fifo_depth
-from dovetail.hardware.arrays.layers import ArrayLayer, Config
+from dovetail.hardware.arrays.layers import ArrayLayer, Config, tables_of
 from dovetail.hardware.arrays.popcount import CountedSums, counted_content, counted_sums
 from dovetail.hardware.rounding import tree_bits
+from dovetail.ir.operators.pointwise import TABLE_ENTRIES
 from dovetail.platform.fitted import DhmModel, dhm_model
 
 PRODUCT_BITS = 16
 """A product of a 9-bit activation and an 8-bit weight."""
 PACKED_BITS, UPPER_BITS = 36, 9
 """Of a sum of packed products, and of the upper weight of a pair."""
+MULTIPLIER_SIDES = 27, 18
+"""Bits of the factors of one multiplier (DSP48E2, UG579)."""
 TERM_BITS = 14
 """Bits of a sum of trained weights' products beyond those of the number of products."""
 MEAN_BITS = 15
@@ -31,6 +34,8 @@ MEAN_BITS = 15
 FINISH_LOGIC, ADD_LOGIC, DROP_LOGIC = 100.0, 75.0, 30.0
 """Logic per channel that finishes a sum, that also adds, and that also averages, beside its sum's width."""
 FINISH_REGISTERS, ADD_REGISTERS = 70.0, 60.0
+GATE_CHOICES, GATE_REGISTERS = 24.0, 75.0
+"""Bits per channel of choosing the other operand, shifted, for a multiplier, and of keeping it from there to an addition."""
 RESTART_LOGIC = 0.6
 """Per bit of a running sum, beside its adder, for starting a new one."""
 PRODUCT_REGISTERS = 12.8
@@ -80,6 +85,8 @@ class Outline:
     """Copies, words and width of every memory."""
     counted: CountedSums | None = None
     """Of an array that counts bits."""
+    gates: bool = False
+    """Whether it multiplies maps with each other."""
 
 
 def outline_of(program: ArrayProgram) -> Outline:
@@ -89,7 +96,8 @@ def outline_of(program: ArrayProgram) -> Outline:
     averages = [prod(x.window.kernel) for x in layers if x.plain and not x.largest]
     return Outline(config, program.weight_depth, program.phases, widest_sums(config, [(layers[n], engine) for n, engine in done]),
                    any(x.add is not None for x in layers), any(count & (count - 1) for count in averages),
-                   tuple(memories_of(program)), counted_sums(config, layers) if config.counts else None)
+                   tuple(memories_of(program)), counted_sums(config, layers) if config.counts else None,
+                   any(x.gated for x in layers))
 
 
 def multipliers_of(outline: Outline) -> int:
@@ -167,14 +175,23 @@ def content_of(outline: Outline) -> ArrayContent:
     options = max(0, outline.phases - 1) * taps
     registers = (adders + waiting + held + operands + taps + window + mixed
                  + channels * sum(2 * w + FINISH_REGISTERS for w in widths) + channels * ADD_REGISTERS * adds
+                 + channels * GATE_REGISTERS * outline.gates
                  + len(widths) * (channels * CONSTANT_BITS + LAYER_BITS) + 12 * word + 2 * beat
                  + PRODUCT_REGISTERS * sum(count * products for count, products, _ in lanes))
     handed_on = held * (1 - 1 / config.block_words)
-    choices = 6 * word + options + (channels * channels * 17 if shared else 0)
+    choices = 6 * word + options + (channels * channels * 17 if shared else 0) + channels * GATE_CHOICES * outline.gates
     multipliers = sum(count * products for count, products, _ in lanes) - filters * channels // 2 * config.packed
     soft = config.soft * channels if outline.weight_depth else 0
-    return ArrayContent(multipliers - soft, channels * len(widths), adders + restarts + handed_on + SOFT_LOGIC * soft,
+    finishers = channels * (bool(outline.weight_depth) + (_averaging_products(sums[DEPTHWISE], drops) if outline.phases else 0))
+    return ArrayContent(multipliers - soft, finishers, adders + restarts + handed_on + SOFT_LOGIC * soft,
                         choices, finishing, registers, outline.memories)
+
+
+def _averaging_products(sum_bits: int, drops: bool) -> int:
+    """Multipliers that scale a sum of the depthwise array: an average's reciprocal is as wide as its sum less three bits."""
+    if not drops or sum_bits <= MULTIPLIER_SIDES[1] + 3:
+        return 1
+    return 2 if sum_bits <= MULTIPLIER_SIDES[0] else 4
 
 
 def _packed_tree(config: Config) -> tuple[int, int]:
@@ -203,7 +220,8 @@ def memories_of(program: ArrayProgram) -> list[tuple[int, int, int]]:
     jobs = [sum(job.engine == engine for job in program.jobs) for engine in (ARRAY, DEPTHWISE)]
     address = max(2, (max(program.depths) - 1).bit_length())
     found = [(1, depth, width) for depth, width in zip(program.depths, program.widths, strict=True) if depth]
-    found += [(1, fifo_depth(config), beat), (1, 8, word), *transfer_memories(program, address)]
+    found += [(1, fifo_depth(config), beat), (1, 8, word), *transfer_memories(program, address),
+              *table_memories(config, program.layers.layers)]
     constants = config.inputs * CONSTANT_BITS + LAYER_BITS
     if jobs[ARRAY]:
         found += [(array_pieces(config), ARRAY_SLOTS * program.weight_depth, beat), (1, jobs[ARRAY], 3 * address + 31),
@@ -214,7 +232,7 @@ def memories_of(program: ArrayProgram) -> list[tuple[int, int, int]]:
             found.append((1, ARRAY_SLOTS * program.constant_depth, max(own, constants)))
         else:
             found.append((1, ARRAY_SLOTS * config.block_words, constants))
-        if any(x.add is not None for x in program.layers.layers):
+        if any(x.residual is not None for x in program.layers.layers):
             found.append((1, jobs[ARRAY], address + 14))
     if jobs[DEPTHWISE]:
         phases = 1 << (program.phases - 1).bit_length()
@@ -222,6 +240,11 @@ def memories_of(program: ArrayProgram) -> list[tuple[int, int, int]]:
                   (1, DEPTHWISE_SLOTS, constants), (1, program.line_width, (config.kernel - 1) * word),
                   (1, jobs[DEPTHWISE], 2 * address + 45), (1, jobs[DEPTHWISE], address + 9)]
     return found
+
+
+def table_memories(config: Config, layers: Sequence[ArrayLayer]) -> list[tuple[int, int, int]]:
+    """Memories of tables: one for every channel that is finished at once, with all tables of its array."""
+    return [(config.inputs, TABLE_ENTRIES * len(tables), 8) for tables in tables_of(layers, config) if tables]
 
 
 def array_pieces(config: Config) -> int:

@@ -15,13 +15,14 @@ from math import floor, prod
 from operator import or_
 from typing import NamedTuple
 
-from dovetail.cost.array_area import Outline, array_pieces, outline_resources, widest_sums
+from dovetail.cost.array_area import Outline, array_pieces, outline_resources, table_memories, widest_sums
 from dovetail.hardware.arrays import jobs
 from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, Outside
 from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 from dovetail.hardware.arrays.popcount import counted_sums
 from dovetail.hardware.arrays.program import rounds_of
 from dovetail.hardware.arrays.stripes import outside_maps, passes_of, rows_read
+from dovetail.ir.operators.pointwise import TABLE_ENTRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ def least_resources(layers: Sequence[ArrayLayer], config: Config, model_name: st
     memories = [(1, words, width) for words, width in banks if words]
     if depth:
         memories.append((array_pieces(config), jobs.ARRAY_SLOTS * depth, beat))
+    memories += [m for m in table_memories(config, layers) if m[1] > TABLE_ENTRIES]  # one by itself may lie in look-up tables
     outline = Outline(config, depth, phases, widest_sums(config, engines), any(x.add is not None for x in layers), False,
-                      tuple(memories), counted_sums(config, layers) if config.counts else None)
+                      tuple(memories), counted_sums(config, layers) if config.counts else None, any(x.gated for x in layers))
     return dict(outline_resources(outline, model_name))

@@ -13,7 +13,7 @@ from dovetail.fpga.reusable.array import ArrayIssue, array_front, array_table, d
 from dovetail.fpga.reusable.counting import CONSTANT_STAGE, OPERAND_STAGE, WORD_STAGE, WrittenValues, count_words
 from dovetail.fpga.reusable.depthwise import PIXEL_STAGE, TAP_STAGE, DepthwiseFront, depthwise_front, depthwise_table, masked_taps
 from dovetail.fpga.reusable.feed import Fill, fill_weights, leave_frames, load_frames, phase_bits
-from dovetail.fpga.reusable.image import Octets, image_text, layer_fields, lift_options, weight_image
+from dovetail.fpga.reusable.image import Octets, gate_options, image_text, layer_fields, lift_options, weight_image
 from dovetail.fpga.reusable.lanes import Finisher, Operands, PlacedSums
 from dovetail.fpga.reusable.numbers import BlockNumbers, block_numbers
 from dovetail.fpga.reusable.outside import leave_rows, progress_of, stores_of
@@ -240,11 +240,12 @@ class Assembly:
         """From words of sums to what is written."""
         m, name, numbers, jobs = self.module, NAMES[engine], self.numbers.engines[engine], self.jobs[engine]
         assert numbers is not None
-        adds = self.numbers.add_shift if any(j.residual is not None for j in jobs) else 0
+        adds = self.numbers.add_shift if any(j.part.add is not None for j in jobs) else 0
+        gates = gate_options(self.numbers) if any(j.part.gated for j in jobs) else ()
         finisher = lanes.finisher_module(f"{m.name}_{name}_finish", numbers, sums.sum_bits, lift_options(self.numbers), adds,
-                                   self.config.value_bits)
+                                   self.config.value_bits, gates, self.numbers.tables[engine])
         self.modules.append(finisher.module)
-        other = self._other(sums.valid, finisher) if adds else None
+        other = self._other(sums.valid, finisher) if adds or gates else None
         return WrittenValues(self._finishers(name, finisher, sums, other), sums.valid, CONSTANT_STAGE + finisher.stages)
 
     def _write(self, engine: int, made: WrittenValues) -> None:
@@ -271,11 +272,12 @@ class Assembly:
                 kept.append(m.register(f"{name}_{flag}", all_of(walked.last, walked.fields[flag]), reset=0))
 
     def _other(self, valid: Signal, finisher: Finisher) -> Signal:
-        """The other operand of additions, read again in the order in which outputs are finished."""
+        """The other operand of additions and products, read again in the order in which outputs are finished."""
         m, jobs = self.module, self.jobs[ARRAY]
         places = [j.residual for j in jobs]
         banks = sorted({p.bank for p in places if p is not None})
         table = walk_table(jobs, [j.write if p is None else p for j, p in zip(jobs, places, strict=True)])
+        table["jump"] = [jump % (1 << self.address_bits) for jump in table["jump"]]  # back to the same value of every channel
         table["bank"] = [0 if p is None else banks.index(p.bank) for p in places]
         table["reads"] = [int(p is not None) for p in places]
         table["from_input"] = [int(p is not None and p.bank == Bank.INPUT) for p in places]

@@ -41,18 +41,36 @@ def lift_options(numbers: BlockNumbers) -> tuple[list[int], list[int]]:
     return sorted({a.own_lift for a in adds}), sorted({a.other_lift for a in adds})
 
 
+def cut_bits(numbers: BlockNumbers) -> int:
+    """Bits that say what a layer's average cuts off, if it is one."""
+    return index_bits(1 + max(len(e.cuts) for e in numbers.engines if e is not None) if any(numbers.engines) else 1)
+
+
+def gate_options(numbers: BlockNumbers) -> list[int]:
+    """Left shifts of the other operand that products of maps choose from."""
+    return sorted({x.gate.lift for x in numbers.layers if x.gate is not None})
+
+
 def layer_fields(numbers: BlockNumbers, layer: LayerNumbers) -> list[tuple[str, int, int]]:
     """(name, value, bits) of what all filters of a layer share, lowest bits first."""
     own, other = lift_options(numbers)
     added, wide = layer.added, bound_bits(numbers.value_bits)
-    fields = [("low", layer.bounds[0], wide), ("high", layer.bounds[1], wide), ("drops", int(layer.drops), 1),
+    fields = [("low", layer.bounds[0], wide), ("high", layer.bounds[1], wide), ("cut", layer.cut, cut_bits(numbers)),
               ("adds", int(added is not None), 1)]
     if own:
         bounds = (0, 0) if added is None else added.bounds
         fields += [("sum_low", bounds[0], wide), ("sum_high", bounds[1], wide),
-                   ("other_signed", int(added is not None and added.other_signed), 1),
                    ("own_lift", 0 if added is None else own.index(added.own_lift), index_bits(len(own))),
                    ("other_lift", 0 if added is None else other.index(added.other_lift), index_bits(len(other)))]
+    gates, tables = gate_options(numbers), max(map(len, numbers.tables))
+    if own or gates:
+        signed = layer.gate.signed if layer.gate is not None else added is not None and added.other_signed
+        fields.append(("other_signed", int(signed), 1))
+    if gates:
+        fields += [("gates", int(layer.gate is not None), 1),
+                   ("gate_lift", 0 if layer.gate is None else gates.index(layer.gate.lift), index_bits(len(gates)))]
+    if tables:
+        fields += [("looks_up", int(layer.table is not None), 1), ("table_index", layer.table or 0, index_bits(tables))]
     if numbers.counts is not None:
         fields.append(("codes", int(layer.planes is not None and layer.planes.steps is not None), 1))
     return fields

@@ -12,14 +12,14 @@ from math import gcd
 from dovetail.fpga.engines.arithmetic import maximum
 from dovetail.fpga.engines.lane import tree
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product
-from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.engines.stream import Pipeline, Staged, in_blocks
 from dovetail.fpga.engines.twin import pair_of, taken_apart
 from dovetail.fpga.reusable.array import delayed
 from dovetail.fpga.reusable.image import bound_bits, index_bits, layer_fields
 from dovetail.fpga.reusable.numbers import BIAS_BITS, MULTIPLIER_BITS, BlockNumbers, EngineNumbers
 from dovetail.fpga.reusable.storage import WideMemory
 from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_bit, any_of, choose, compare, pack, select, signal
-from dovetail.fpga.rtl.modules import Instance, Module
+from dovetail.fpga.rtl.modules import Instance, Module, Rom
 from dovetail.hardware.folds import twin_sums
 
 Range = tuple[int, int]
@@ -280,66 +280,92 @@ class Finisher:
 
 
 def finisher_module(name: str, numbers: EngineNumbers, sum_bits: int, lifts: tuple[Sequence[int], Sequence[int]],
-                    add_shift: int, value_bits: int = 8) -> Finisher:
-    """Ports: total, bias, multiplier, the layer's fields, the other operand of an addition, y.
+                    add_shift: int, value_bits: int = 8, gates: Sequence[int] = (), tables: Sequence[bytes] = ()) -> Finisher:
+    """Ports: total, bias, multiplier, the layer's fields, the other operand of an addition or a product, y.
 
-    With `add_shift` it can add; its layer's fields then say by which of the `lifts` either operand is shifted. What all filters
+    With `add_shift` it can add; its layer's fields then say by which of the `lifts` either operand is shifted. With `gates` it
+    can multiply with the other operand, shifted by one of them; with `tables` it can look up what it made. What all filters
     share enters when it is needed, so that it waits once and not in every filter's module.
     """
     m = Module(name, ("From a sum to an output.",), shared=True)
     pipeline = Pipeline(m)
     total = m.wire("total_value", m.input("total", sum_bits).field(0, *_signed_range(sum_bits)))
-    y, enters = settled(pipeline, Staged(total, 0), numbers, lifts, add_shift, value_bits)
-    m.output("y", m.wire("y_bits", y.signal.bits(0, value_bits)))
+    y, enters = settled(pipeline, Staged(total, 0), numbers, lifts, add_shift, value_bits, gates)
+    y = Staged(m.wire("y_bits", y.signal.bits(0, value_bits)), y.stage)
+    if tables:
+        y = _looked_up(pipeline, y, tables, enters)
+    m.output("y", y.signal)
     return Finisher(m, y.stage, {"total": 0, **enters})
 
 
 def layer_pins(pipeline: Pipeline, numbers: BlockNumbers, name: str, finisher: Finisher, constants: WideMemory, start: int,
                known: int) -> list[tuple[str, Signal]]:
     """The layer's fields that a finisher asks for, each when it is needed; constants are there `known` stages behind sums."""
-    at, pins = start, list[tuple[str, Signal]]()
+    at, pins, widths = start, list[tuple[str, Signal]](), {port.name: port.width for port in finisher.module.inputs}
     for key, _, count in layer_fields(numbers, numbers.layers[0]):
         if key in finisher.enters:
-            now = Staged(constants.slice(pipeline.module, f"{name}_{key}_now", at, count), known)
+            now = Staged(constants.slice(pipeline.module, f"{name}_{key}_now", at, widths[key]), known)
             pins.append((key, pipeline.signal_at(now, finisher.enters[key])))
         at += count
     return pins
 
 
 def settled(pipeline: Pipeline, total: Staged, numbers: EngineNumbers, lifts: tuple[Sequence[int], Sequence[int]], add_shift: int,
-            value_bits: int) -> tuple[Staged, dict[str, int]]:
+            value_bits: int, gates: Sequence[int] = ()) -> tuple[Staged, dict[str, int]]:
     """A sum with bias, multiplied, rounded and added to; and when what that needs must be there, by port."""
     m, start = pipeline.module, total.stage
     bias_in, multiplier_in = m.input("bias", BIAS_BITS), m.input("multiplier", MULTIPLIER_BITS)
     bias = m.wire("bias_value", bias_in.field(0, *_at_least(numbers.biases)))
     multiplier = m.wire("factor", multiplier_in.field(0, 0, numbers.multiplier))
     biased = pipeline.register("biased", total.value + bias, start, _at_least(numbers.biased))
+    enters = {"bias": start, "multiplier": start}
+    other = None
+    if gates:
+        other = _other(m, start, enters, value_bits)
+        enters |= {"gates": start, "gate_lift": start}
+        lifted = choose(m.input("gate_lift", index_bits(len(gates))), [other.value << lift for lift in gates])
+        multiplier = m.wire("chosen_factor", select(m.input("gates"), lifted, multiplier))
     product = biased.value * pipeline.at(Staged(multiplier, start), start + 1)
     scaled = pipeline.register("scaled", product, biased.stage, _at_least(numbers.scaled))
     held = pipeline.register("scaled_held", scaled.value, scaled.stage)  # retimed into the multiplier
     value: Expr = held.value
-    enters = {"bias": start, "multiplier": start}
-    if numbers.drop:
-        cut, enters["drops"] = m.wire("cut", held.signal >> numbers.drop), held.stage
-        value = select(m.input("drops"), cut << numbers.lift, held.value)
+    if numbers.cuts:
+        enters["cut"] = held.stage
+        cuts = [m.wire(f"cut_{k}", held.signal >> cut.drop) << cut.lift for k, cut in enumerate(numbers.cuts)]
+        value = choose(m.input("cut", index_bits(1 + len(cuts))), [held.value, *cuts])
     y = _rounded(pipeline, "result", value, numbers.shift, ("low", "high"), held.stage, enters, value_bits)
     if add_shift:
-        y = _added(pipeline, y, lifts, add_shift, enters, value_bits)
+        y = _added(pipeline, y, other or _other(m, y.stage, enters, value_bits), lifts, add_shift, enters, value_bits)
     return y, enters
 
 
-def _added(pipeline: Pipeline, y: Staged, lifts: tuple[Sequence[int], Sequence[int]], shift: int,
+def _other(m: Module, stage: int, enters: dict[str, int], value_bits: int) -> Staged:
+    """The other operand of an addition or a product."""
+    other, signed = m.input("other", value_bits), m.input("other_signed")
+    enters.update(dict.fromkeys(("other", "other_signed"), stage))
+    extended = m.wire("other_bits", pack([(other, value_bits), (all_of(signed, other.bit(value_bits - 1)), 1)]))
+    return Staged(m.wire("other_value", extended.field(0, *value_range(value_bits))), stage)
+
+
+def _looked_up(pipeline: Pipeline, y: Staged, tables: Sequence[bytes], enters: dict[str, int]) -> Staged:
+    """An output by its entry in one of the tables, where the layer looks up."""
+    m, words = pipeline.module, b"".join(tables)
+    index = [(m.input("table_index", index_bits(len(tables))), index_bits(len(tables)))] if len(tables) > 1 else []
+    read = signal("table_read", 0, 255)
+    m.roms.append(Rom("tables", 8, tuple(words), m.wire("table_address", pack([(y.signal, 8), *index])), read,
+                      in_blocks(len(words), 8)))
+    enters.update({**({"table_index": y.stage} if index else {}), "looks_up": y.stage + 1})
+    return pipeline.register("looked_up", select(m.input("looks_up"), read, pipeline.at(y, y.stage + 1)), y.stage + 1)
+
+
+def _added(pipeline: Pipeline, y: Staged, other: Staged, lifts: tuple[Sequence[int], Sequence[int]], shift: int,
            enters: dict[str, int], value_bits: int) -> Staged:
     """The output with the other operand added where the layer adds; both shifted left to one step, rounded once."""
     m = pipeline.module
-    other, other_signed = m.input("other", value_bits), m.input("other_signed")
-    enters.update(dict.fromkeys(("other", "other_signed", "own_lift", "other_lift"), y.stage))
-    sign = all_of(other_signed, other.bit(value_bits - 1))
-    extended = m.wire("other_bits", pack([(other, value_bits), (sign, 1)]))
-    other_value = m.wire("other_value", extended.field(0, *value_range(value_bits)))
+    enters.update(dict.fromkeys(("own_lift", "other_lift"), y.stage))
     indices = [m.input(port, index_bits(len(options))) for port, options in zip(("own_lift", "other_lift"), lifts, strict=True)]
     shifted = []
-    for value, index, options in zip((y.value, other_value), indices, lifts, strict=True):
+    for value, index, options in zip((y.value, pipeline.at(other, y.stage)), indices, lifts, strict=True):
         shifted.append(choose(index, [value << o for o in options]))
     total = pipeline.register("both", shifted[0] + shifted[1], y.stage)
     result = _rounded(pipeline, "sum", total.value, shift, ("sum_low", "sum_high"), total.stage, enters, value_bits)

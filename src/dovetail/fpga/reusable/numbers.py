@@ -2,8 +2,9 @@
 
 A filter's sum becomes its output by one multiplication and one rounding: clamp(round((sum + bias) * multiplier / 2**shift)). The
 shift is one for all filters of an engine; between power-of-two scales multipliers are powers of two. Averages over counts that
-are no power of two are sums of 64 times the pixels, times a reciprocal, of whose product `drop` bits are cut off: the cut makes
-ties look like ties, and what multiplier and bias do so is checked for every sum there can be.
+are no power of two are sums of 64 times the pixels, times a reciprocal, of whose product some bits are cut off: the cut makes
+ties look like ties, and what multiplier and bias do so is checked for every sum there can be. Averages of an engine share cuts as
+far as they can.
 
 Where the array counts bits, every layer is a sum over planes of bits of its weights and of its input. Weights of codes are ±1
 per bit, plain ones 0 or 1 with the powers of two of two's complement; inputs are 0 or 1 per bit, of the pattern that a code
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +24,8 @@ from numpy.typing import NDArray
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.arithmetic import lowest_terms
 from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, FACTOR_BYTES, ArrayProgram
-from dovetail.hardware.arrays.layers import ArrayLayer, Config
-from dovetail.ir import Coded, Graph
+from dovetail.hardware.arrays.layers import ArrayLayer, Config, operands, table_bytes, tables_of
+from dovetail.ir import Coded, Graph, Scheme
 from dovetail.numerics.fixed import divide_half_even, integer_bounds
 from dovetail.numerics.requantize import requantizer
 
@@ -86,6 +88,15 @@ class CountNumbers:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """The other operand of a product: by how much it is shifted left, whether it is signed, and its range."""
+
+    lift: int
+    signed: bool
+    ends: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class LayerNumbers:
     """A layer's integers; weights as (filters, channels of a group, rows, columns)."""
 
@@ -93,21 +104,32 @@ class LayerNumbers:
     bias: Ints
     multipliers: tuple[int, ...]
     bounds: tuple[int, int]
-    drops: bool
+    cut: int
+    """The cut of an average among those of its engine, counted from one; 0 without one."""
     signed: bool
     """Whether the input is signed."""
     added: Added | None
     planes: PlaneForm | None = None
     """Where bits are counted: what they are multiplied with, and what the sum meets."""
+    gate: Gate | None = None
+    """Of a product of maps: its multiplier is the other operand, shifted left."""
+    table: int | None = None
+    """The table that its output is looked up in, among those of its engine."""
+
+
+class Cut(NamedTuple):
+    """Bits of an average's product that are cut off, and by how many it is then shifted left."""
+
+    drop: int
+    lift: int
 
 
 @dataclass(frozen=True, slots=True)
 class EngineNumbers:
-    """What all layers of an engine share: the rounding's shift, the bits averages drop and are then lifted by, ranges."""
+    """What all layers of an engine share: the rounding's shift, what averages cut off, ranges."""
 
     shift: int
-    drop: int
-    lift: int
+    cuts: tuple[Cut, ...]
     sums: tuple[int, int]
     biases: tuple[int, int]
     multiplier: int
@@ -129,6 +151,8 @@ class BlockNumbers:
     """Of the array, where it counts bits."""
     ends: tuple[tuple[int, bool], tuple[int, bool]]
     """Bits of the values that enter and leave, and whether they are signed."""
+    tables: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())
+    """By engine, what bytes are looked up as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +165,8 @@ class Raw:
     bounds: tuple[int, int]
     ends: tuple[int, int]
     signed: bool
+    other: Scheme | None = None
+    """Of the other operand of a product."""
 
 
 def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
@@ -148,12 +174,13 @@ def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
     layers, config = program.layers.layers, program.config
     engine_of = {job.layer: job.engine for job in program.jobs}
     adds, add_shift = additions(graph, layers)
+    tables = tables_of(layers, config)
     forms = {n: plane_form(graph, layer, config) for n, layer in enumerate(layers) if config.counts and engine_of[n] == ARRAY}
     found: dict[int, LayerNumbers] = {}
     for n, form in forms.items():
         if form.steps is not None:
             none = np.zeros(0, dtype=np.int64)
-            found[n] = LayerNumbers(form.weights, none, (), (0, form.steps.shape[1]), False, False, None, form)
+            found[n] = LayerNumbers(form.weights, none, (), (0, form.steps.shape[1]), 0, False, None, form)
     engines: list[EngineNumbers | None] = []
     for engine in (ARRAY, DEPTHWISE):
         own = [n for n in range(len(layers)) if engine_of[n] == engine and n not in found]
@@ -161,25 +188,33 @@ def block_numbers(graph: Graph, program: ArrayProgram) -> BlockNumbers:
             engines.append(None)
             continue
         raws = [raw_layer(graph, layers[n]) for n in own]
-        *shifts, scaled = scaled_layers(raws, [layers[n].node for n in own])
-        for n, raw, (multipliers, bias, drops) in zip(own, raws, scaled, strict=True):
-            weights = raw.weights * (MEAN_WEIGHT if drops else 1)
-            found[n] = LayerNumbers(weights, bias, multipliers, raw.bounds, drops, raw.signed, adds[n], forms.get(n))
+        shift, cuts, scaled = scaled_layers(raws, [layers[n].node for n in own])
+        for n, raw, (multipliers, bias, cut) in zip(own, raws, scaled, strict=True):
+            weights = raw.weights * (MEAN_WEIGHT if cut else 1)
+            gate = None if raw.other is None else Gate(multipliers[0].bit_length() - 1, raw.other.signed,
+                                                       (min(0, raw.other.lo), raw.other.hi))
+            found[n] = LayerNumbers(weights, bias, multipliers, raw.bounds, cut, raw.signed, adds[n], forms.get(n), gate,
+                                    None if (table := layers[n].table) is None else tables[engine].index(table))
         sums = [(-forms[n].reach(), forms[n].reach()) if n in forms else sum_range(found[n].weights, raw.ends)
                 for n, raw in zip(own, raws, strict=True)]
-        engines.append(engine_numbers([found[n] for n in own], sums, (shifts[0], shifts[1], shifts[2])))
+        engines.append(engine_numbers([found[n] for n in own], sums, shift, cuts))
     array, depthwise = engines
     counts = _counts(program, list(forms.values()), array) if forms else None
     ends = [graph.scheme(tensor) for tensor in (program.layers.entry, program.layers.exit)]
     return BlockNumbers(tuple(found[n] for n in range(len(layers))), (None if forms else array, depthwise), add_shift,
-                        config.value_bits, counts, ((ends[0].bits, ends[0].signed), (ends[1].bits, ends[1].signed)))
+                        config.value_bits, counts, ((ends[0].bits, ends[0].signed), (ends[1].bits, ends[1].signed)),
+                        (_contents(graph, tables[ARRAY]), _contents(graph, tables[DEPTHWISE])))
+
+
+def _contents(graph: Graph, tables: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(table_bytes(graph, graph.node(name)) for name in tables)
 
 
 def raw_layer(graph: Graph, layer: ArrayLayer) -> Raw:
     """A layer whose sum is rounded."""
     node = graph.node(layer.node)
-    how, source, target = requantizer(graph, node), graph.scheme(node.inputs[0]), graph.scheme(node.output)
-    filters = layer.writes.channels
+    read, *others = operands(graph, node)
+    source, target, filters = graph.scheme(read), graph.scheme(node.output), layer.writes.channels
     if node.op.layer:
         params = graph.params(node)
         weights = params[0].array.astype(np.int64).reshape(filters, layer.reads.channels // layer.groups, *layer.window.kernel)
@@ -187,60 +222,73 @@ def raw_layer(graph: Graph, layer: ArrayLayer) -> Raw:
     else:  # the largest tap is no sum of products
         weights = np.full((filters, 1, *layer.window.kernel), int(not layer.largest), dtype=np.int64)
         bias = np.zeros(filters, dtype=np.int64)
+    ends = min(source.lo, 0), source.hi
+    if node.op.table:  # the value itself is looked up
+        return Raw(weights, bias, ((1, 1, 0),) * filters, ends, ends, source.signed)
     divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
-    ratios = tuple(lowest_terms((m, divisor, s)) for m, s in how.per_channel(filters))
+    ratios = tuple(lowest_terms((m, divisor, s)) for m, s in requantizer(graph, node).per_channel(filters))
     bounds = integer_bounds(node.op.bounds, target)
-    return Raw(weights, bias, ratios, bounds, (min(source.lo, 0), source.hi), source.signed)
+    return Raw(weights, bias, ratios, bounds, ends, source.signed, graph.scheme(others[0]) if others else None)
 
 
-def scaled_layers(raw: Sequence[Raw], names: Sequence[str]) -> tuple[int, int, int, list[tuple[tuple[int, ...], Ints, bool]]]:
-    """The shift, the drop, the lift, and per layer multipliers, biases and whether it drops."""
-    exact = [s for r in raw for m, odd, s in r.ratios if odd == 1]
-    means = [r for r in raw if r.ratios[0][1] > 1]
-    least = [(r.ratios[0][1] << max(0, r.ratios[0][2])).bit_length() + 2 for r in means]
-    kept = max(least, default=0)
-    shift = max([1, *exact, kept])
-    for drop in range(MOST_DROP + 1) if means else (0,):
-        solved = [_mean(r, kept, drop) for r in means]
-        if all(s is not None for s in solved):
-            break
-    else:
-        raise UnsupportedError(f"{names[0]} and others: no reciprocal averages exactly; leave the average out of the block")
-    result: list[tuple[tuple[int, ...], Ints, bool]] = []
+def scaled_layers(raw: Sequence[Raw],
+                  names: Sequence[str]) -> tuple[int, tuple[Cut, ...], list[tuple[tuple[int, ...], Ints, int]]]:
+    """The shift, the cuts of averages, and per layer multipliers, biases and its cut, counted from one; 0 without one."""
+    means = [_Mean(r, name) for r, name in zip(raw, names, strict=True) if r.ratios[0][1] > 1]
+    cuts = list[tuple[int, int]]()
+    solved = [mean.solved(cuts) for mean in means]
+    shift = max([1, *(s for r in raw for _, odd, s in r.ratios if odd == 1), *(kept for kept, _ in cuts)])
+    result: list[tuple[tuple[int, ...], Ints, int]] = []
     for r, name in zip(raw, names, strict=True):
         if r.ratios[0][1] > 1:
-            mean = solved.pop(0)
-            assert mean is not None
-            result.append(((mean[0],) * len(r.ratios), np.full(len(r.ratios), mean[1], dtype=np.int64), True))
+            multiplier, bias, cut = solved.pop(0)
+            result.append(((multiplier,) * len(r.ratios), np.full(len(r.ratios), bias, dtype=np.int64), cut))
             continue
         multipliers = tuple(m << (shift - s) for m, _, s in r.ratios)
         if max(multipliers) >= 1 << MULTIPLIER_BITS:
             raise UnsupportedError(f"node {name}: its scales are too far from others' of the block for multipliers of "
                                    f"{MULTIPLIER_BITS} bits; leave it out of the block")
-        result.append((multipliers, r.bias, False))
-    return shift, drop, shift - kept if means else 0, result
+        result.append((multipliers, r.bias, 0))
+    return shift, tuple(Cut(drop, shift - kept) for kept, drop in cuts), result
 
 
-def _mean(raw: Raw, shift: int, drop: int) -> tuple[int, int] | None:
-    """Multiplier and bias with which an average is exact for every sum; None if there are none.
+class _Mean:
+    """An average whose count is no power of two: every sum there can be, and the output it must lead to."""
 
-    Of the product `drop` bits are cut off, which leaves `shift` bits behind the point.
-    """
-    multiplier, odd, down = raw.ratios[0]
-    count = int(raw.weights[0].size)
-    sums = np.arange(count * raw.ends[0], count * raw.ends[1] + 1, dtype=np.int64)
-    wanted = divide_half_even(sums * multiplier << max(0, -down), odd << max(0, down))
-    lo, hi = raw.bounds
-    wanted = np.clip(wanted, lo, hi)
-    exact = (multiplier << (shift + drop + max(0, -down))), odd * MEAN_WEIGHT << max(0, down)
-    for chosen in {exact[0] // exact[1], -(-exact[0] // exact[1])}:
-        if chosen >= 1 << MULTIPLIER_BITS or chosen * max(abs(int(sums[0])), int(sums[-1])) * MEAN_WEIGHT >= 1 << 62:
-            return None
-        for bias in MEAN_BIASES:
-            product = (sums * MEAN_WEIGHT + bias) * chosen >> drop
-            if np.array_equal(np.clip(divide_half_even(product, 1 << shift), lo, hi), wanted):
-                return chosen, bias
-    return None
+    def __init__(self, raw: Raw, name: str) -> None:
+        self.name, count, (self.multiplier, self.odd, self.down) = name, int(raw.weights[0].size), raw.ratios[0]
+        self.bounds = raw.bounds
+        self.sums = np.arange(count * raw.ends[0], count * raw.ends[1] + 1, dtype=np.int64)
+        rounded = divide_half_even(self.sums * self.multiplier << max(0, -self.down), self.odd << max(0, self.down))
+        self.wanted = np.clip(rounded, *raw.bounds)
+
+    def solved(self, cuts: list[tuple[int, int]]) -> tuple[int, int, int]:
+        """Multiplier and bias with which every sum is averaged exactly, and the cut that it takes; a new one is appended."""
+        least = (self.odd << max(0, self.down)).bit_length() + 2
+        for kept, drop in (*cuts, *((least, drop) for drop in range(MOST_DROP + 1))):
+            found = self._with_cut(kept, drop)
+            if found is not None:
+                if (kept, drop) not in cuts:
+                    cuts.append((kept, drop))
+                return *found, cuts.index((kept, drop)) + 1
+        raise UnsupportedError(f"node {self.name}: no reciprocal averages exactly; leave it out of the block")
+
+    def _with_cut(self, kept: int, drop: int) -> tuple[int, int] | None:
+        """Multiplier and bias where `drop` bits of the product are cut off and `kept` bits are left behind the point."""
+        exact = self.multiplier << (kept + drop + max(0, -self.down)), self.odd * MEAN_WEIGHT << max(0, self.down)
+        most = max(abs(int(self.sums[0])), int(self.sums[-1])) * MEAN_WEIGHT
+        for chosen in {exact[0] // exact[1], -(-exact[0] // exact[1])}:
+            if chosen >= 1 << MULTIPLIER_BITS or chosen * most >= 1 << 62:
+                return None
+            for bias in MEAN_BIASES:
+                # the largest sums are the first to go wrong
+                if all(self._exact(part, chosen, bias, kept, drop) for part in (slice(256), slice(-256, None), slice(None))):
+                    return chosen, bias
+        return None
+
+    def _exact(self, part: slice, chosen: int, bias: int, kept: int, drop: int) -> bool:
+        product = (self.sums[part] * MEAN_WEIGHT + bias) * chosen >> drop
+        return np.array_equal(np.clip(divide_half_even(product, 1 << kept), *self.bounds), self.wanted[part])
 
 
 def additions(graph: Graph, layers: Sequence[ArrayLayer]) -> tuple[list[Added | None], int]:
@@ -272,12 +320,13 @@ def sum_range(weights: Ints, ends: tuple[int, int]) -> tuple[Ints, Ints]:
 
 
 def engine_numbers(layers: Sequence[LayerNumbers], sums: Sequence[tuple[Ints, Ints]],
-                   shifts: tuple[int, int, int]) -> EngineNumbers:
+                   shift: int, cuts: tuple[Cut, ...]) -> EngineNumbers:
     """Ranges over all filters of an engine, whose sums have such ranges; filters that do not exist have zeros everywhere."""
     biased = [(low + x.bias, high + x.bias) for x, (low, high) in zip(layers, sums, strict=True)]
-    scaled = [[v * m for v, m in zip(side.tolist(), x.multipliers, strict=True)]
-              for x, sides in zip(layers, biased, strict=True) for side in sides]
-    return EngineNumbers(*shifts, _widest([v for sides in sums for v in sides]), _widest([x.bias for x in layers]),
+    factors = [(1,) if x.gate is None else x.gate.ends for x in layers]
+    scaled = [[v * m * factor for v, m in zip(side.tolist(), x.multipliers, strict=True)]
+              for x, sides, own in zip(layers, biased, factors, strict=True) for side in sides for factor in own]
+    return EngineNumbers(shift, cuts, _widest([v for sides in sums for v in sides]), _widest([x.bias for x in layers]),
                          max([1, *(m for x in layers for m in x.multipliers)]), _widest([v for sides in biased for v in sides]),
                          _widest(scaled))
 

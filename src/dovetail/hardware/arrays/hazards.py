@@ -78,6 +78,8 @@ class Jobs:
     """By bank: jobs of the array that must be done before the array reads it as input, since additions read late."""
     filtering: ArrayLayer | None = None
     """The layer whose rows are in the line buffers."""
+    leaving: int = 0
+    """Words in which the array's last pixel leaves, a clock each."""
     stripe: Stripe = field(default_factory=lambda: Stripe((), 0, ()))
     stripes: int = 0
     passed: dict[Bank, int] = field(default_factory=lambda: {Bank.LOADED: 0, Bank.ADDED: 0, Bank.STORED: 0})
@@ -174,11 +176,15 @@ class Jobs:
     def _append(self, number: int, layer: ArrayLayer, engine: int, first: int, words: int, read_first: int, read_words: int,
                 steps: int, clocks: int, tail: int, weight_beats: int, turns: int = 1, rounds: int = 1) -> None:
         entry = self.layers.entry
-        residual = None if layer.residual is None else self._place(layer.residual, Bank.ADDED, first, self.stripe.write_row)
+        residual = None if layer.residual is None else self._other(layer.residual, first)
         row = self.stripe.write_rows[0 if layer is self.stripe.parts[0] else -1]
         read = self._place(layer.source, Bank.LOADED, read_first, self.stripe.read_row)
         write = self._place(layer.target, Bank.STORED, first, row)
         needs, loads, free = self._needs(layer, engine, first, read_first)
+        if engine == jobs.ARRAY:
+            if steps // turns < self.leaving:  # its first pixel would be done before the last one has left
+                needs = (self.counts[engine] - 1, needs[1])
+            self.leaving = words
         beats = words * turns * rounds * jobs.constant_beats_per_word(self.config, engine)
         at = self.weights.get((number, first))
         if at is None:
@@ -195,6 +201,12 @@ class Jobs:
         if tensor in self.outside:
             return MapPlace(bank, self._slot(bank) + word, self.config.words(shape.channels))
         return self.stored[tensor].place(self.config, word, row * shape.width)
+
+    def _other(self, tensor: str, word: int) -> MapPlace:
+        """Where the other operand of an addition or a product lies; one value per channel is read again for every pixel."""
+        if self.layers.maps[tensor].pixels == 1:
+            return self._place(tensor, Bank.ADDED, word, 0)._replace(stride=0)
+        return self._place(tensor, Bank.ADDED, word, self.stripe.write_row)
 
     def _slot(self, bank: Bank) -> int:
         """The first word of the stripe that passes through a bank now."""

@@ -1,8 +1,9 @@
 """What reusable engines work on: the layers of a block of nodes, and which nodes they refuse.
 
 A block is a part of a graph that one tensor enters and one leaves. Its layers are what one engine does in one go: a convolution,
-a fully connected layer, a pooling or an activation by itself, with the residual addition behind a convolution fused into its
-writing. Maps lie in memories as words of `Config.inputs` channels of a pixel; the last word of a pixel is filled up with zeros.
+a fully connected layer, a pooling, a product of maps or an activation by itself, with the residual addition behind a convolution
+and the table behind any of them fused into its writing. Maps lie in memories as words of `Config.inputs` channels of a pixel; the
+last word of a pixel is filled up with zeros.
 
 An array multiplies bytes, or it counts bits (`Config.counts`): then every layer is a sum over planes of bits of its weights and
 of its input, so that codes of one to four bits and plain integers of up to 16 share one array.
@@ -11,14 +12,16 @@ of its input, so that codes of one to four bits and plain integers of up to 16 s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, log2, prod
+
+import numpy as np
 
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.arrays import refusals
 from dovetail.hardware.arrays.refusals import ACTIVATION_BITS, COUNTED_BITS
 from dovetail.hardware.scans import stream_shape, window_of
-from dovetail.ir import Add, Graph, Node, Window
+from dovetail.ir import Add, Graph, Lookup, Node, Window
 from dovetail.ir.operators.lq import steps_of
 from dovetail.words import counted, plural
 
@@ -158,7 +161,10 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class ArrayLayer:
-    """What one engine does in one go; `node` computes, `add` is the residual addition behind it."""
+    """What one engine does in one go; `node` computes, `add` is the residual addition behind it.
+
+    `residual` is the other operand of the addition, or of the product where it is `gated`.
+    """
 
     node: str
     add: str | None
@@ -186,6 +192,10 @@ class ArrayLayer:
     """Thresholds of a filter, where it writes codes."""
     factor_bits: int = 1
     """Bits of what counts of a pair of planes are multiplied with, sign aside."""
+    gated: bool = False
+    """Whether it multiplies its source with `residual`: a map of the same shape, or one value per channel."""
+    table: str | None = None
+    """The node whose table its outputs are looked up in: of several nodes with equal tables the first."""
 
     def filtered(self, config: Config) -> bool:
         """Whether the depthwise array does it."""
@@ -193,7 +203,7 @@ class ArrayLayer:
             return self.largest
         if self.whole:
             return True
-        channelwise = self.groups == self.reads.channels == self.writes.channels and self.add is None
+        channelwise = self.groups == self.reads.channels == self.writes.channels and self.residual is None
         return channelwise and max(self.window.kernel) <= config.kernel and refusals.follows(self.window, self.reads.width)
 
     def owned(self, config: Config) -> bool:
@@ -211,6 +221,15 @@ class ArrayLayer:
     @property
     def macs(self) -> int:
         return prod(self.window.kernel) * self.reads.channels // self.groups * self.writes.channels * self.writes.pixels
+
+
+def tables_of(layers: Sequence[ArrayLayer], config: Config) -> tuple[list[str], list[str]]:
+    """The nodes whose tables the array's finishing has, and those of the depthwise array's, in order."""
+    found: tuple[dict[str, None], dict[str, None]] = {}, {}
+    for layer in layers:
+        if layer.table is not None:
+            found[layer.filtered(config)].setdefault(layer.table)
+    return list(found[0]), list(found[1])
 
 
 def counts_bits(graph: Graph) -> bool:
@@ -246,11 +265,13 @@ def layers_of(graph: Graph, nodes: Sequence[str], counts: bool = False) -> Array
         if node.op.still:
             alias[node.output] = alias.get(node.inputs[0], node.inputs[0])
     entry, last = _ends(graph, chosen, alias)
-    adds = _fused_adds(graph, chosen)
+    adds, (tables, fused) = _fused_adds(graph, chosen), _tables(graph, chosen)
     made = []
     for node in chosen:
-        if not (node.op.still or isinstance(node.op, Add)):
-            made.append(_layer(graph, node, adds.get(node.output), alias))
+        if not (node.op.still or isinstance(node.op, Add) or node.output in fused.values()):
+            layer = _layer(graph, node, adds.get(node.output), alias)
+            target = fused.get(layer.target, layer.target)
+            made.append(replace(layer, target=target, table=tables.get(target)))
     known = {entry: _map(graph, entry), **{layer.target: layer.writes for layer in made}}
     ordered = _in_order(made, entry)
     return ArrayLayers(ordered, entry, last, known)
@@ -287,6 +308,31 @@ def _fused_adds(graph: Graph, chosen: Sequence[Node]) -> dict[str, Node]:
     return found
 
 
+def _tables(graph: Graph, chosen: Sequence[Node]) -> tuple[dict[str, str], dict[str, str]]:
+    """By the tensor that a table writes: the first node with this table; and by what it reads, where that goes nowhere else."""
+    tables, fused, first = dict[str, str](), dict[str, str](), dict[bytes, str]()
+    makers = {n.output for n in chosen if not (n.op.still or n.op.table or n.op.formula)}
+    for node in chosen:
+        if not (node.op.table or node.op.formula):
+            continue
+        tables[node.output] = first.setdefault(table_bytes(graph, node), node.name) if node.op.table else node.name
+        source = node.inputs[0]
+        if source in makers and len(graph.consumers(source)) == 1 and source not in graph.outputs:
+            fused[source] = node.output
+    return tables, fused
+
+
+def table_bytes(graph: Graph, node: Node) -> bytes:
+    """A table's entries as bytes, in the order of the bytes that are looked up."""
+    assert isinstance(node.op, Lookup), "formulas become tables when a network is quantized"
+    return np.roll(graph.constants[node.params[0]].array, node.op.lo).tobytes()  # entry 0 is that of the least code
+
+
+def operands(graph: Graph, node: Node) -> list[str]:
+    """What a node reads, the largest map first: of a product the gate comes last."""
+    return sorted(node.inputs, key=lambda t: -prod(stream_shape(graph, t)))
+
+
 def _map(graph: Graph, tensor: str) -> Map:
     return Map(*stream_shape(graph, tensor))
 
@@ -298,14 +344,16 @@ def _layer(graph: Graph, node: Node, add: Node | None, alias: dict[str, str]) ->
     whole = op.averages and not op.window
     if whole:
         window = Window((height, width))
-    residual = None if add is None else next(alias.get(t, t) for t in add.inputs if t != node.output)
+    source, *others = operands(graph, node)
+    residual = next((alias.get(t, t) for t in (others if add is None else add.inputs) if t != node.output), None)
     input_bits = op.input_bits or refusals.bits_of(graph, node.inputs[0])
     values = [*node.inputs, node.output, *([] if add is None else (*add.inputs, add.output))]
-    return ArrayLayer(node.name, None if add is None else add.name, alias.get(node.inputs[0], node.inputs[0]),
+    return ArrayLayer(node.name, None if add is None else add.name, alias.get(source, source),
                       node.output if add is None else add.output, residual, reads, writes, window,
                       op.layer.groups if op.layer else channels, not op.layer, op.largest, whole,
                       refusals.weight_bits(graph, node), input_bits, op.weight_bits > 0,
-                      max(refusals.bits_of(graph, t) for t in values), steps_of(op.code_bits), refusals.factor_bits(graph, node))
+                      max(refusals.bits_of(graph, t) for t in values), steps_of(op.code_bits), refusals.factor_bits(graph, node),
+                      op.multiplies)
 
 
 def _in_order(layers: Sequence[ArrayLayer], entry: str) -> tuple[ArrayLayer, ...]:

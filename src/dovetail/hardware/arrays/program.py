@@ -140,8 +140,8 @@ def _banks(layers: ArrayLayers, config: Config, outside: Mapping[str, Outside]) 
     for layer in layers.layers:
         if layer.residual is not None:
             if layer.residual == layer.source:
-                raise UnsupportedError(f"node {layer.add}: adds what {layer.node} reads; reusable engines read both at once and "
-                                       "have one port for them, leave it out of the block")
+                raise UnsupportedError(f"node {layer.add or layer.node}: its other operand is what {layer.node} reads; reusable "
+                                       "engines read both at once and have one port for them, leave it out of the block")
             if not {layer.residual, layer.source} & set(outside):
                 apart.setdefault(layer.residual, set()).add(layer.source)
                 apart.setdefault(layer.source, set()).add(layer.residual)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from dovetail.ir import Add, AvgPool, Clip, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Window
+from dovetail.hardware.scans import stream_shape
+from dovetail.ir import Add, AvgPool, Clip, Conv, Function, Gemm, GlobalAvgPool, Graph, Lookup, MaxPool, Mul, Node, Window
 from dovetail.numerics.requantize import requantizer
 
 ACTIVATION_BITS = 8
@@ -13,7 +14,9 @@ FACTOR_BITS = 30
 COUNTED_BITS = 16
 """Bits of a value that arrays which count bits work on, at the most."""
 PLAIN = (Conv, Gemm, GlobalAvgPool, AvgPool, MaxPool, Clip, Add)
-"""Operators that reusable engines which multiply bytes have."""
+"""Operators that all reusable engines have."""
+MULTIPLIED = (Mul, Lookup, Function)
+"""Those that only engines which multiply bytes have: gates, and tables as well as the formulas that become such."""
 SHORTEST_LINE = 3
 """Pixels of a row that line buffers need between reading a pixel and reading it again a row later."""
 
@@ -30,7 +33,7 @@ def reason_refused(graph: Graph, node: Node, counts: bool = False) -> str | None
     op = node.op
     if op.still:
         return None if graph.shape(node.output)[0] == 1 and len(graph.shape(node.output)) == 2 else "it reorders a map"
-    if type(op) not in PLAIN and not (counts and op.learned):
+    if type(op) not in (PLAIN if counts else PLAIN + MULTIPLIED) and not (counts and op.learned):
         return f"reusable engines have no {op.kind}"
     if (reason := _reason_not_mapped(graph, node, COUNTED_BITS if counts else ACTIVATION_BITS, counts)) is not None:
         return reason
@@ -50,7 +53,19 @@ def reason_refused(graph: Graph, node: Node, counts: bool = False) -> str | None
     if counts and op.averages:
         count = prod(op.window.kernel if op.window else graph.shape(node.inputs[0])[2:])
         return None if count & (count - 1) == 0 else f"it averages {count} values, no power of two"
+    if op.table or op.formula:
+        return "its table differs between channels" if op.per_channel else None
+    if op.multiplies:
+        return _reason_not_multiplied(graph, node)
     return _reason_not_added(graph, node) if isinstance(op, Add) else None
+
+
+def _reason_not_multiplied(graph: Graph, node: Node) -> str | None:
+    (channels, *_), (others, *size) = sorted((stream_shape(graph, t) for t in node.inputs), key=prod, reverse=True)
+    if node.inputs[0] == node.inputs[1]:
+        return "it multiplies a map with itself"
+    same = graph.shape(node.inputs[0]) == graph.shape(node.inputs[1])
+    return None if same or (others == channels and prod(size) == 1) else "one map for all channels is multiplied with"
 
 
 def _reason_not_mapped(graph: Graph, node: Node, bits: int, fewer: bool) -> str | None:

@@ -9,8 +9,8 @@ from math import ceil, log2
 from typing import Any, NamedTuple
 
 from dovetail.hardware.arrays import jobs
-from dovetail.hardware.arrays.jobs import ArrayProgram, ArrayTransfer, TransferKind
-from dovetail.hardware.arrays.layers import ArrayLayer, Config
+from dovetail.hardware.arrays.jobs import ArrayProgram, ArrayTransfer, Job, TransferKind
+from dovetail.hardware.arrays.layers import ArrayLayer, Config, tables_of
 from dovetail.hardware.arrays.popcount import count_levels, counted_sums
 
 START_CLOCKS = 3
@@ -28,6 +28,8 @@ ARRAY_STAGES = 7
 FINISH_STAGES = 6
 """Clock edges that finish a sum, without an addition behind it."""
 ADD_STAGES = 5
+TABLE_STAGES = 2
+"""Clock edges of looking an output up."""
 FACTOR_STAGES, CODE_STAGES = 2, 2
 """Clock edges from counts to their products with factors, and from a sum to its code."""
 FIRST_BEAT_CLOCKS = 5
@@ -51,7 +53,8 @@ def stages_of(program: ArrayProgram) -> tuple[int, int]:
                 ARRAY_STAGES + 2 + ceil(log2(config.taps)) + FINISH_STAGES)
     array = ARRAY_STAGES + config.tree_levels + FINISH_STAGES + adds
     products = config.inputs if shared else config.taps
-    return array + shared, ARRAY_STAGES + 2 + ceil(log2(products)) + FINISH_STAGES + shared
+    looks = [TABLE_STAGES * bool(tables) for tables in tables_of(program.layers.layers, config)]
+    return array + shared + looks[0], ARRAY_STAGES + 2 + ceil(log2(products)) + FINISH_STAGES + shared + looks[1]
 
 
 def counted_stages(config: Config, layers: Sequence[ArrayLayer], adds: bool) -> int:
@@ -71,8 +74,8 @@ class Play:
         config = program.config
         self.program, stages = program, stages_of(program)
         self.rows = [(job.engine, job.needs, job.weight_beats + job.constant_beats, job.clocks,
-                      job.tail + stages[job.engine] + (job.words if job.engine == jobs.ARRAY else 0), job.needs_input,
-                      job.needs_output, job.releases_input, job.finishes) for job in program.jobs]
+                      job.tail + stages[job.engine] + _last_words(job), job.needs_input, job.needs_output, job.releases_input,
+                      job.finishes) for job in program.jobs]
         self.beats_per_clock = config.bandwidth_bytes / config.port_bytes
         self.fifo = jobs.fifo_depth(config)
         self.slots = (jobs.ARRAY_SLOTS, jobs.DEPTHWISE_SLOTS)
@@ -129,6 +132,11 @@ class Play:
         self.filled_at = start + max(beats, (beats - ahead) / rate)
         self.ahead = max(0.0, min(ahead + (self.filled_at - start) * rate - beats, most))
         return ceil(self.filled_at)
+
+
+def _last_words(job: Job) -> int:
+    """Clocks behind a job's last one in which words of its last pixel leave; the array waits for the others."""
+    return min(job.words, job.pass_steps) if job.engine == jobs.ARRAY else 0
 
 
 class _Step(NamedTuple):
