@@ -281,8 +281,8 @@ class _Mean:
             if chosen >= 1 << MULTIPLIER_BITS or chosen * most >= 1 << 62:
                 return None
             for bias in MEAN_BIASES:
-                # the largest sums are the first to go wrong
-                if all(self._exact(part, chosen, bias, kept, drop) for part in (slice(256), slice(-256, None), slice(None))):
+                ties = slice(None, None, self.odd << max(0, self.down - 1))  # the first to go wrong
+                if all(self._exact(part, chosen, bias, kept, drop) for part in (ties, slice(None))):
                     return chosen, bias
         return None
 
