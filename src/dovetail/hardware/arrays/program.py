@@ -94,9 +94,9 @@ def rounds_of(layers: ArrayLayers, config: Config) -> list[tuple[int, ...]]:
 def _overlaps(layers: ArrayLayers, number: int, config: Config) -> bool:
     """Whether a depthwise layer may follow a convolution block by block: it alone reads what the convolution writes."""
     first, second = layers.layers[number:number + 2]
-    readers = sum((x.source == first.target) + (x.residual == first.target) for x in layers.layers)
-    return (not first.filtered(config) and second.filtered(config) and second.source == first.target and readers == 1
-            and first.target != layers.exit)
+    if second.source != first.target or first.target == layers.exit or first.filtered(config) or not second.filtered(config):
+        return False
+    return sum((x.source == first.target) + (x.residual == first.target) for x in layers.layers) == 1
 
 
 def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], outside: Mapping[str, Outside],

@@ -138,14 +138,18 @@ def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal,
     return judged(search_of(graph, device, architecture), architecture, goal)
 
 
-def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None) -> AcceleratorSearch:
-    """The search over all accelerators of a kind; `blocks` are arrays of this graph that were priced before, if any were."""
+def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None,
+              like: AcceleratorSearch | None = None) -> AcceleratorSearch:
+    """The search over all accelerators of a kind; `blocks` are arrays of this graph that were priced before, if any were.
+
+    `like` is a search for another kind with folds, whose engines are known.
+    """
     count = len(graph.nodes)
     cuts = {Architecture.SESL: (count,), Architecture.DHM: (count,), Architecture.SEML: (0,),
             Architecture.MONOLITHIC: (0,)}.get(architecture, cut_points(graph))
     alone = architecture is Architecture.MONOLITHIC
     offered = Blocks(graph, device, True) if alone else blocks or Blocks(graph, device)
-    return AcceleratorSearch(graph, device, cuts, offered, folds=architecture is not Architecture.DHM)
+    return AcceleratorSearch(graph, device, cuts, offered, folds=architecture is not Architecture.DHM, like=like)
 
 
 def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal,
@@ -160,13 +164,23 @@ def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal,
 
 def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal,
             progress: Progress = silent) -> JudgedAccelerator:
-    """The best of several kinds; its bound holds for all of them. Every kind is searched below the best of those before it."""
+    """The best of several kinds with folds; its bound holds for all of them.
+
+    Every kind is searched below the best of those before it, and at the cuts that none before it had.
+    """
     found, reasons, blocks = list[JudgedAccelerator](), list[str](), Blocks(graph, device)
+    search: AcceleratorSearch | None = None
+    done = set[int]()
     for number, kind in enumerate(choices):
         progress(f"choose an accelerator: {kind}", number, len(choices))
         known = min(found, key=lambda j: j.clocks).found if found else None
+        search = search_of(graph, device, kind, blocks, search)
+        if kind is not Architecture.MONOLITHIC:
+            search.cuts, new = tuple(c for c in search.cuts if c not in done), search.cuts
+            done |= set(new)
         try:
-            found.append(judged(search_of(graph, device, kind, blocks), kind, goal, known))
+            if search.cuts:
+                found.append(judged(search, kind, goal, known))
         except InfeasibleError as reason:
             reasons.append(f"{kind}: {reason}")
     if not found:

@@ -22,6 +22,7 @@ from dovetail.hardware.arrays.popcount import PAIR_LOGIC
 from dovetail.hardware.arrays.program import bank_sizes
 from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
 from dovetail.partition.accelerator.choice import Room, undominated
+from dovetail.partition.accelerator.frame_bound import ArrayOptions
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
@@ -204,21 +205,29 @@ class Blocks:
             return inf
         return min(self._clocks(cut, alone), default=inf) if self._behind(cut) < len(self.layers.layers) else inf
 
+    def least_needs(self, cut: int) -> Floats:
+        """Resources of all configurations behind a cut, at the least, row by row; none where nothing computes there."""
+        if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
+            return np.zeros((0, len(self.names)))
+        return self._least(cut)
+
+    def room_for_any(self, cut: int, room: Room) -> bool:
+        """Whether there may be room for a configuration behind a cut."""
+        needs = self.least_needs(cut)
+        return bool(len(needs)) and bool(room.holds(needs).any())
+
     def surely(self, clocks: float) -> float:
         """Clocks that the hardware takes at the least where the model says so many."""
         outside = any(self.useful.values())
         return clocks * (1 - OUTSIDE_OVER) if outside else max(0.0, clocks - ARRAYS_OVER)
 
-    def columns(self, cut: int, most_clocks: float) -> tuple[Floats, Floats, Floats]:
-        """Resources of all configurations behind a cut, clocks of one frame and of one once loaded, each at the least."""
+    def columns(self, cut: int, most_clocks: float) -> ArrayOptions:
+        """Configurations behind a cut that no other undercuts: resources and clocks of each at the least."""
         offers = list(self.promising(cut, None, most_clocks, alone=True))
-        if not offers:
-            return np.zeros((0, len(self.names))), np.zeros(0), np.zeros(0)
-        at = self._behind(cut)
-        table = np.column_stack([np.array([o.needs for o in offers]), [o.clocks for o in offers],
-                                 [self.floors[o.number].after[at] for o in offers]])
+        at = self._behind(cut) if offers else 0
+        table = np.array([(*o.needs, o.clocks, self.floors[o.number].after[at]) for o in offers]).reshape(-1, len(self.names) + 2)
         table = table[undominated(table)]
-        return table[:, :-2], table[:, -2], table[:, -1]
+        return ArrayOptions(table[:, :-2], table[:, -2], table[:, -1])
 
     def effort(self, cut: int, most_clocks: float) -> int:
         """Layers that would be played to price all configurations that may take at most so many clocks."""

@@ -47,7 +47,7 @@ from dovetail.partition.accelerator.dedicated import (
     multiplications_of,
     phase_shares,
 )
-from dovetail.partition.accelerator.frame_bound import FrameBounds, LayerOptions
+from dovetail.partition.accelerator.frame_bound import FrameBounds, FrameProgramme, LayerOptions
 from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.platform.device import Device
@@ -58,7 +58,10 @@ CLOSE = 1.002
 FIRST_PACE = 1 << 14
 """Clocks of the interval that is tried first. Chosen, not measured."""
 LONGER = 1.5
-"""How much longer the next one is until one is reached: long ones have most choices. Chosen, not measured."""
+"""How much longer the second and third are; then each time the square of that, as long ones have most choices.
+
+Chosen, not measured.
+"""
 PRODUCTS_AT_ONCE = 4
 """Products per multiplier block and clock with which an accelerator is faster than most:
 
@@ -104,8 +107,11 @@ class AcceleratorSearch:
     """Engines and configurations of one graph on one device, remembered."""
 
     def __init__(self, graph: Graph, device: Device, cuts: Sequence[int], blocks: Blocks, folds: bool = True,
-                 shares: tuple[float, ...] | None = None) -> None:
-        """With `shares`, engines of a node take that part of a pace, as far as pixels allow; without, all take the same."""
+                 shares: tuple[float, ...] | None = None, like: AcceleratorSearch | None = None) -> None:
+        """With `shares`, engines of a node take that part of a pace, as far as pixels allow; without, all take the same.
+
+        `like` is a search of the same graph, device and folds, without shares, whose engines are known.
+        """
         self.shares = shares
         self.graph, self.device, self.cuts, self.blocks, self.folds = graph, device, tuple(cuts), blocks, folds
         self.names = tuple(sorted(device.resources))
@@ -122,6 +128,9 @@ class AcceleratorSearch:
         self.lows: dict[tuple[int, int], Floats] = {}
         self.full: dict[int, int] = {}
         """By cut, the longest interval found at which not even fractions of engines fit."""
+        if like is not None:
+            self.words, self.frames, self.fronts = like.words, like.frames, like.fronts
+            self.engines, self.fused, self.direct = like.engines, like.fused, like.direct
 
     def engine(self, index: int, pace: int) -> Engines:
         """Engines of a node at a pace."""
@@ -297,14 +306,19 @@ class AcceleratorSearch:
             return found
         at_once = PRODUCTS_AT_ONCE * self.device.resources.get(MULTIPLIER, 0.0)
         work = multiplications_of(self.graph, self.graph.nodes)
-        found, pace = None, min(max(FIRST_PACE, int(work / at_once) if at_once else 0), high)
-        while found is None and low < high:
+        found, pace, longer = None, min(max(FIRST_PACE, int(work / at_once) if at_once else 0), high), LONGER
+        while found is None and low < high and (low or any(self._may_fit(cut, high) for cut in self.cuts)):
             found = self._fitting(pace)
             if found is None:
-                low, pace = pace, min(int(LONGER * pace), high)
+                low, pace, longer = pace, min(int(longer * pace), high), longer * longer if low else longer
         if found is None:
             raise InfeasibleError(self._reason(high))
         return self._shorter(found, low)
+
+    def _may_fit(self, cut: int, pace: int) -> bool:
+        """Whether the cheapest engines of a cut leave room for any arrays, each with what it needs at the least."""
+        room = self.room(cut, pace)
+        return bool(np.all(room.left >= -TOLERANCE)) and (cut == len(self.graph.nodes) or self.blocks.room_for_any(cut, room))
 
     def _shorter(self, found: FoundAccelerator, low: int = 0) -> FoundAccelerator:
         """An accelerator of the shortest interval above `low`, or `found` if none is shorter."""
@@ -354,7 +368,7 @@ class AcceleratorSearch:
 
     def _reason(self, pace: int) -> str:
         """Why nothing fits, of the cut that comes closest: how full it gets at the least, and of what."""
-        full = {cut: self.choose(cut, pace, self.blocks(cut, inf) if cut < len(self.graph.nodes) else ()) for cut in self.cuts}
+        full = {cut: self._chosen(cut, pace, self.blocks.least_needs(cut)) for cut in self.cuts}
         cut = min(full, key=lambda c: full[c].bound)
         bound, weights = full[cut].bound, np.array(full[cut].weights)
         if bound == inf:
@@ -420,16 +434,18 @@ class AcceleratorSearch:
 
     def _frame_bound(self, cut: int, most: float, enough: float, known: dict[int, list[LayerOptions]]) -> float:
         """The same at one cut, as far as it is less than `enough`; `known` are engines by node."""
-        blocks, frames, pace = None, self.frames, max(1, int(most))
+        arrays, pace = None, max(1, int(most))
         if cut < len(self.graph.nodes):
-            blocks = self.blocks.columns(cut, most)
-            if not len(blocks[0]):
+            arrays = self.blocks.columns(cut, most)
+            if not len(arrays.needs):
                 return most
         for i in range(cut):
             if i not in known:
                 known[i] = self._engines_of_frame(i, pace, most)
         items = [item for i in range(cut) for item in known[i] if max(item.members) < cut]
-        return min(most, frames.least(cut, items, blocks, most, enough))
+        if any(not any(i in item.members and len(item.needs) for item in items) for i in range(cut)):
+            return most
+        return min(most, FrameProgramme(self.frames, cut, items, arrays, most).least(enough))
 
     def _engines_of_frame(self, index: int, pace: int, most: float) -> list[LayerOptions]:
         """All engines that a node may have in a frame of so many clocks, by itself or as the first of several."""
