@@ -68,7 +68,7 @@ MOST_ROUNDS = 200
 CLOSE = 1.02
 """Ratio of two frames that need not be told apart. Chosen, not measured."""
 WAIT_ROUNDS = 3
-"""Of rows that join; the bound holds whenever it ends. Chosen, not measured."""
+"""Of rows that join, beside one for each layer that ends a phase; the bound holds whenever it ends. Chosen, not measured."""
 SPARSE = 6
 """Of so many layers of a path one has its row from the beginning. Chosen, not measured."""
 WAITS = 8
@@ -347,9 +347,10 @@ class FrameProgramme:
                 longest[self.starts[k]:self.starts[k + 1]] = item.times[:, UNTIL]
         low, high, open_ = 0.0, min(self.most, enough), np.ones(len(self.of), dtype=np.bool_)
         frame = high
+        rounds = WAIT_ROUNDS + sum(raster.outputs == 1 for raster in self.paths[0].rasters)
         while True:
             keep, value = open_ & (longest <= frame), inf  # an engine that takes longer is in no frame of so many clocks
-            for _ in range(WAIT_ROUNDS):
+            for _ in range(rounds):
                 able = np.zeros(self.each.shape[1])
                 able[np.unique(self.of[keep])] = 1.0
                 if not np.all(self.each @ able > 0):
