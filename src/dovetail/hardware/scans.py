@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dovetail.hardware.rounding import input_bits, output_bits
 from dovetail.hardware.shares import Floats, Ints, Question, Segments, shares_in
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
-from dovetail.hardware.work import joined, map_shape
+from dovetail.hardware.work import channels_of, map_shape
 from dovetail.ir import Axis, Coded, Concat, Gemm, Graph, Node, Op, Select, Window
 
 ROUNDING_STAGES = 2
@@ -150,8 +150,8 @@ def _streamed(graph: Graph, question: Question, taps: NDArray[np.bool_] | None) 
         if axis is Axis.ROWS:
             steps[here], flush[here] = row_steps(window, height, width, starts, stops)
         at = here.stop
-    work = joined(graph, [question])
-    reads = work.read_channels * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
+    read, written = channels_of(graph, question)
+    reads = read * (channels / map_shape(graph.shape(node.inputs[0]))[0])  # features of a flattened map to channels
     pixel_bits = reads * input_bits(graph, node)
     reach_h = window.reach[0]
     line = width if raster.line_in_registers else None
@@ -165,7 +165,7 @@ def _streamed(graph: Graph, question: Question, taps: NDArray[np.bool_] | None) 
     copies = 1 + raster.counted + (not raster.line_in_registers)
     chained = copies if copies >= SHORTEST_CHAIN else 0
     masked = pixel_bits * (per_channel if raster.masked else 0)
-    beat = work.filters * float(output_bits(graph, node))
+    beat = written * float(output_bits(graph, node))
     return {"steps": steps, "flush": flush, "stages": float(raster.stages + ROUNDING_STAGES + FIFO_LATENCY_CYCLES),
             "register_bits": pixel_bits * (copies - chained + kept.alone + beside) + beat, "masked_bits": masked,
             "output_bits": beat, "fifo_share": 1.0 / window.stride[1], "row_outputs": float(raster.output_size[1]),

@@ -69,18 +69,30 @@ FIELDS = tuple(f.name for f in fields(ShareWork))
 
 def joined(graph: Graph, questions: Sequence[Question]) -> ShareWork:
     """The work of all shares of several nodes, one entry each in every field."""
+    return ShareWork(**_filled(graph, questions, FIELDS))  # numbers that hold for all shares are arrays here
+
+
+def channels_of(graph: Graph, question: Question) -> tuple[Floats, Floats]:
+    """Channels that each share of a node reads, and those it writes."""
+    found = _filled(graph, [question], ("read_channels", "filters"))
+    return found["read_channels"], found["filters"]
+
+
+def _filled(graph: Graph, questions: Sequence[Question], names: Sequence[str]) -> dict[str, Any]:
+    """Some fields of the work of all shares."""
     total = sum(shares_in(segments) for _, segments in questions)
-    found: dict[str, Any] = {f: np.empty(total, dtype=np.bool_ if f == "plain" else np.float64) for f in FIELDS}
+    found: dict[str, Any] = {f: np.empty(total, dtype=np.bool_ if f == "plain" else np.float64) for f in names}
     at = 0
     for node, segments in questions:
         whole, stop = _whole(graph, node), at + shares_in(segments)
         for f, array in found.items():
             array[at:stop] = getattr(whole, f)
         for axis, starts, stops in segments:
-            for f, values in _changed(graph, node, whole, axis, starts, stops).items():
-                found[f][at:at + len(starts)] = values
+            changed = _changed(graph, node, whole, axis, starts, stops)
+            for f in found.keys() & changed.keys():
+                found[f][at:at + len(starts)] = changed[f]
             at += len(starts)
-    return ShareWork(**found)  # numbers that hold for all shares are arrays here
+    return found
 
 
 def whole_units() -> tuple[Ints, Ints]:

@@ -17,7 +17,7 @@ from itertools import combinations
 import numpy as np
 
 from dovetail.hardware.shares import Flags, Ints
-from dovetail.ir import Axis, Node, whole
+from dovetail.ir import Axis, Node, Op, whole
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Piece, Split
 from dovetail.partition.problem import Problem, axes_of
@@ -261,9 +261,9 @@ class Boxes:
             self.cut[i] |= bool(np.count_nonzero(low) or np.count_nonzero(high != self.shape[i]))
 
 
-def boxes_of(problem: Problem, node: Node, own: Candidates) -> tuple[list[Boxes], Boxes]:
+def boxes_of(op: Op, shapes: tuple[tuple[int, ...], ...], output: tuple[int, ...],
+             own: Candidates) -> tuple[list[Boxes], Boxes]:
     """What each column's pieces read of each input, and where they leave the output."""
-    shapes, output = problem.graph.input_shapes(node), problem.graph.shape(node.output)
     has, summed = own.has, own.reducer >= 0
     reads = [_whole_boxes(s, has) for s in shapes]
     held = _whole_boxes(output, has if not np.count_nonzero(summed) else has & ~summed[:, None])
@@ -274,7 +274,7 @@ def boxes_of(problem: Problem, node: Node, own: Candidates) -> tuple[list[Boxes]
         rows = of_axis[rows]
         if axis is None or not len(rows):
             continue
-        ends = share_ends(node.op, axis, own.start[rows, devices], own.stop[rows, devices], shapes, output)
+        ends = share_ends(op, axis, own.start[rows, devices], own.stop[rows, devices], shapes, output)
         for tensor, cut in zip([*reads, *([held] if axis is not Axis.INPUT_CHANNELS else [])], ends, strict=False):
             tensor.write(rows, devices, cut)
     return reads, held

@@ -15,7 +15,7 @@ from dovetail.cost.budget import usable
 from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.shares import Floats
-from dovetail.ir import Axis, Conv, Graph, Node, Region, whole
+from dovetail.ir import Axis, Conv, Graph, Node, Op, Region, whole
 from dovetail.ir.branches import Block, blocks, contiguous
 from dovetail.partition.boards.relaxation import Pool, Share
 from dovetail.partition.cost_model import CostModel, Rates
@@ -326,14 +326,18 @@ def axes_of(problem: Problem, node: Node) -> Mapping[Axis, int]:
 
 
 def shape_of(problem: Problem, node: Node) -> int:
-    """A number that nodes share whose shares read and make the same regions: activations, which cut nothing, left aside."""
+    """A number that nodes share whose shares read and make the same regions."""
     known = problem.memo.of(GEOMETRIES)
     found = known.get(node.name)
     if found is None:
-        op, shapes = node.op, problem.graph.input_shapes(node)
-        plain = replace(op, clamp=None) if isinstance(op, Conv) and op.clamp is not None else op
-        found = known[node.name] = known.setdefault((plain, shapes), len(known))
+        alike = (geometry_of(node), problem.graph.input_shapes(node))
+        found = known[node.name] = known.setdefault(alike, len(known))
     return found
+
+
+def geometry_of(node: Node) -> Op:
+    """What decides which regions shares of a node read and make: its operator without its activation, which cuts nothing."""
+    return replace(node.op, clamp=None) if isinstance(node.op, Conv) and node.op.clamp is not None else node.op
 
 
 def sort_of(problem: Problem, node: Node) -> int:

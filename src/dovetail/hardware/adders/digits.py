@@ -67,11 +67,12 @@ def count_digits(weights: NDArray[np.generic], factors: NDArray[np.float32] | No
     for i in range(0, count, step):  # in blocks that stay in the cache
         sizes = _sizes(rows[i:i + step], None if factors is None else factors[i:i + step])
         digits = digit_counts(sizes)
-        per_filter[i:i + step] = digits.sum(axis=1, dtype=np.uint32)
-        per_weight += digits.sum(axis=0, dtype=np.uint32)
+        wide = np.uint16 if 8 * sizes.itemsize * max(step, rows.shape[1]) < 1 << 16 else np.uint32  # no more digits than bits
+        per_filter[i:i + step] = digits.sum(axis=1, dtype=wide)
+        per_weight += digits.sum(axis=0, dtype=wide)
         magnitudes[i:i + step] = sizes.sum(axis=1, dtype=np.uint32)
-        used += int(np.count_nonzero(sizes))
-        length += sum(int(np.count_nonzero(sizes >= 1 << k)) for k in range(int(sizes.max(initial=0)).bit_length()))
+        longer = [int(np.count_nonzero(sizes >= 1 << k)) for k in range(int(sizes.max(initial=0)).bit_length())]
+        used, length = used + sum(longer[:1]), length + sum(longer)
     shape = (count, channels, rows.shape[1] // channels)
     return Digits(shape, per_filter, per_weight.reshape(shape[1:]).sum(axis=1), magnitudes, length / max(1, used))
 

@@ -67,7 +67,7 @@ class Arithmetic:
 class _Matrices:
     """The matrices of some slices: of each its digits, filters and columns.
 
-    `groups` are the first and last matrix of each slice; None where slices and matrices are the same.
+    `groups` are the first and last matrix of each slice; None where slices and matrices are the same, or all are one matrix.
     """
 
     digits: Floats
@@ -103,7 +103,7 @@ def _matrices(own: Slices, axis: Axis | None, starts: Ints, stops: Ints) -> _Mat
     each = digits.per_filter.reshape(own.groups, -1)
     first, last = (starts, stops) if axis is Axis.GROUPS else (np.zeros_like(starts), np.full_like(stops, own.groups))
     return _Matrices(each.sum(axis=1, dtype=np.float64), (each > 0).sum(axis=1, dtype=np.float64), np.full(own.groups, columns),
-                     (first, last))
+                     (first, last) if own.groups > 1 else None)
 
 
 def _arithmetic(own: Slices, found: Sequence[_Matrices], sums: Sequence[Floats]) -> Arithmetic:

@@ -10,6 +10,7 @@ in steps of a small `blur`: each node then costs at most one step, which is take
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ MANY = 512
 """Labels of a cut from which on, where two limits bind, all are compared with all. Chosen, not measured."""
 FAN = (0.5, 2.0, 4.0)
 """Multiples of the best prices under which labels are bounded too. Chosen: powers of two around one."""
+FANNED = 64
+"""Labels that a step leads to from which on they are bounded under several prices: fewer are no work. Chosen, not measured."""
 LARGEST_FAN = 400_000
 """States of a network beyond which one set of prices must do. Chosen, not measured."""
 
@@ -95,15 +98,18 @@ class Search:
         self.amounts = [net.amounts(x) for x in net.limits]
         self.unpriced = completions(net, self.costs)
         self.reduced = priced_costs(self.costs, self.amounts, priced.prices)
-        self.fans: list[tuple[Floats, list[Floats]]] = []
+        self.fanning = False
         self.spent = priced.prices.sum()
         self.least = [_least(net, a, self.costs) for a in self.amounts]
 
     def fan_out(self) -> None:
         """Bound labels under several prices from here on: worth its time where one set of prices leaves many."""
-        if not self.fans:
-            self.fans = [(prices, completions(self.net, priced_costs(self.costs, self.amounts, prices)))
-                         for prices in _fan(self.priced)]
+        self.fanning = True
+
+    @cached_property
+    def fans(self) -> list[tuple[Floats, list[Floats]]]:
+        """Other prices, and completions under them."""
+        return [(prices, completions(self.net, priced_costs(self.costs, self.amounts, prices))) for prices in _fan(self.priced)]
 
     def run(self, cutoff: float, max_labels: int, deadline: float, blur: float = 0.0) -> Found:
         """All plans whose bound does not exceed the cut-off, as far as the label limit and the time allow."""
@@ -118,7 +124,7 @@ class Search:
         for k in range(len(self.net.tables)):
             room = min(max_labels, HURRIED) if worked() > deadline else max_labels
             for step in self.net.steps(k):
-                coming[step.stop].append(self._expand(step, history[k], cutoff))
+                coming[step.stop].append(self._expand(step, history[k], cutoff, FANNED if blur == 0 else 0))
             every = _joined(coming[k + 1])
             labels = self._undominated(k + 1, every, blur)
             spend("several" if len(self.amounts) > 1 and not self.by_first else "comparisons", 1,
@@ -146,11 +152,12 @@ class Search:
             path[cut] = column
         return tuple(path)
 
-    def _expand(self, step: Step, labels: _Labels, cutoff: float) -> _Labels:
+    def _expand(self, step: Step, labels: _Labels, cutoff: float, many: int) -> _Labels:
+        """Labels after a step; in runs that blur nothing, `many` are bounded under several prices, fewer need not be."""
         if len(step.own) == 1 and len(self.net.steps(step.start)) == 1:
             return self._carried(step, labels)
         size = max(1, CHUNK // len(step.own))
-        return _joined([self._expand_some(step, labels, np.arange(i, min(i + size, len(labels.cost))), cutoff)
+        return _joined([self._expand_some(step, labels, np.arange(i, min(i + size, len(labels.cost))), cutoff, many)
                         for i in range(0, max(1, len(labels.cost)), size)])
 
     def _carried(self, step: Step, labels: _Labels) -> _Labels:
@@ -159,7 +166,7 @@ class Search:
         spend("labels", 1, LABEL_CELLS * len(every))
         return self._grown(step, labels, every, np.zeros(len(every), dtype=np.int64))[0]
 
-    def _expand_some(self, step: Step, labels: _Labels, rows: Ints, cutoff: float) -> _Labels:
+    def _expand_some(self, step: Step, labels: _Labels, rows: Ints, cutoff: float, many: int) -> _Labels:
         at = {t: labels.state[rows, i] for i, t in enumerate(self.net.stages[step.start].live)}
         row, column = self._promising(step, labels, rows, at, cutoff)
         found, ahead = self._grown(step, labels, rows[row], column)
@@ -171,8 +178,9 @@ class Search:
             fits &= found.used[:, j] + (more if isinstance(more, float) else more[ahead]) <= 1 + ROUNDING
         fits &= found.bound <= most
         kept = int(np.count_nonzero(fits))
-        spend("labels", 1, len(rows) * len(step.own) + LABEL_CELLS * (len(fits) + kept * len(self.fans)))
-        return self._fanned(step.stop, found if kept == len(fits) else found.take(fits), cutoff)
+        fans = self.fans if self.fanning and kept > many else []
+        spend("labels", 1, len(rows) * len(step.own) + LABEL_CELLS * (len(fits) + kept * len(fans)))
+        return self._fanned(step.stop, found if kept == len(fits) else found.take(fits), cutoff, fans)
 
     def _grown(self, step: Step, labels: _Labels, parent: Ints, column: Ints) -> tuple[_Labels, tuple[Ints, ...]]:
         """Some labels, each with one column of a step added, and the states they are then in."""
@@ -205,9 +213,9 @@ class Search:
         row, column = (below if below.shape == shape else np.broadcast_to(below, shape)).nonzero()
         return row, column
 
-    def _fanned(self, cut: int, labels: _Labels, cutoff: float) -> _Labels:
+    def _fanned(self, cut: int, labels: _Labels, cutoff: float, fans: list[tuple[Floats, list[Floats]]]) -> _Labels:
         """Bounds under other prices too: dear ones are sharp where much of a limit is spent, low ones where much is left."""
-        for prices, to_go in self.fans:
+        for prices, to_go in fans:
             if not len(labels.cost):
                 break
             other = labels.cost + to_go[cut][tuple(labels.state.T)] + labels.used @ prices - prices.sum() * (1 + ROUNDING)

@@ -13,11 +13,12 @@ from dovetail.ir import Node
 from dovetail.partition.candidates import divide, even_counts, even_cuts
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import Evaluation, cost_node, delivery, evaluate
+from dovetail.partition.exact.separate_bound import least_costs
 from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TWINS, Problem, axes_of
-from dovetail.partition.tables.columns import Options, fits, inputs_held, options
+from dovetail.partition.tables.columns import Held, Options, fits, inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.partition.tables.quotes import capable
 from dovetail.partition.tolerances import TOLERANCE
@@ -124,24 +125,47 @@ def greedy(problem: Problem) -> Assignment | None:
     choices = [options(problem, n) for n in problem.graph.nodes]
     if not all(len(own) for own in choices):
         return None
-    known, limits = inputs_held(problem), _limits(problem)
-    used, latency, energy = np.zeros(len(limits)), 0.0, 0.0
+    known, places, limits = inputs_held(problem), input_places(problem), _limits(problem)
+    used, spent = np.zeros(len(limits)), (0.0, 0.0)
     splits: dict[str, Split] = {}
-    for full in choices:
-        spend("greedy", 1, full.resources.size)
-        own = _without_idle(problem, full, used)
-        room = _room(problem, own, used, limits)
+    for own in choices:
+        spend("greedy", 1, own.resources.size)
+        room = _room(problem, own, used, limits) & _begun(problem, own, used)
         if not np.count_nonzero(room):
             return None
-        table = tabulate(problem, own, known)
-        latencies = latency + table.latency_s.ravel()
-        energies = energy + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(own))
-        scores = {Goal.LATENCY: latencies, Goal.ENERGY: energies, Goal.EDP: latencies * energies}[problem.goal]
-        best = int(np.where(room, scores, np.inf).argmin())
-        latency, energy, used = float(latencies[best]), float(energies[best]), used + own.resources[best]
-        one = own.keep(np.array([best]))
-        splits[own.node.name], known[own.node.output] = one.splits[0], one.held
+        best, spent = _best_column(problem, own, room, spent, known, places)
+        node, split = own.node, own.split(best)
+        splits[node.name], used = split, used + own.resources[best]
+        known[node.output], places[node.output] = own.held_by(best), output_place(problem, node, split)
     return splits
+
+
+def _best_column(problem: Problem, own: Options, room: Flags, before: tuple[float, float], known: Mapping[str, Held],
+                 places: Mapping[str, Place]) -> tuple[int, tuple[float, float]]:
+    """The best of the columns with room, and latency and energy with it, given those before.
+
+    What is worse than one of them even without transfers is left out. Few others are judged one by one, many in a table.
+    """
+    def score(latency: Floats, energy: Floats) -> Floats:
+        return {Goal.LATENCY: latency, Goal.ENERGY: energy, Goal.EDP: latency * energy}[problem.goal]
+
+    def judged(column: int) -> tuple[float, float]:
+        split = own.split(column)
+        cost = cost_node(problem, own.node, split, work_of(problem, own.node, split, places))
+        return before[0] + cost.latency_s + own.home_s.item(column), before[1] + cost.energy_j + own.home_j.item(column)
+
+    seconds, joules = least_costs(problem, own)
+    least = np.where(room, score(before[0] + seconds + own.home_s,
+                                 before[1] + joules + problem.idle_power_w * seconds + own.home_j), np.inf)
+    left = (least <= problem.score(*judged(int(least.argmin()))) * (1 + TOLERANCE)).nonzero()[0]
+    if len(left) <= FEW:
+        latency, energy = np.array([judged(i) for i in left.tolist()]).T
+    else:
+        table = tabulate(problem, own.keep(left), known)
+        latency = before[0] + table.latency_s.ravel()
+        energy = before[1] + table.energy_j.ravel() if problem.goal is not Goal.LATENCY else np.zeros(len(left))
+    best = int(score(latency, energy).argmin())
+    return int(left[best]), (latency.item(best), energy.item(best))
 
 
 def _limits(problem: Problem) -> Floats:
@@ -154,15 +178,17 @@ def _room(problem: Problem, own: Options, used: Floats, limits: Floats) -> Flags
     return np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
 
 
-def _without_idle(problem: Problem, own: Options, used: Floats) -> Options:
+def _begun(problem: Problem, own: Options, used: Floats) -> Flags:
     """Columns without boards that nothing is on yet, of equal ones, but for the first two: another one is no better."""
     taken = {d for (d, _, _), amount in zip(problem.budgets, used.tolist(), strict=True) if amount > 0}
     idle = [problem.devices.index(d) for d in problem.memo.of(TWINS) if d not in taken][IDLE:]
-    return own.keep(np.asarray(~own.pattern.has[own.columns][:, idle].any(axis=1)).nonzero()[0]) if idle else own
+    return np.asarray(~own.pattern.has[own.columns][:, idle].any(axis=1))
 
 
 IDLE = 2
 """Idle boards among equal ones that a node is offered. Chosen, not measured."""
+FEW = 8
+"""Columns of a node that are judged one by one: up to so many are quicker than a table. Chosen, not measured."""
 
 
 def _least_busy(problem: Problem) -> Assignment | None:
@@ -182,8 +208,7 @@ def _least_busy(problem: Problem) -> Assignment | None:
         best = int(np.lexsort((after.sum(axis=0), np.where(room, interval, np.inf)))[0])
         busy, used = dict(zip(busy, after[:, best].tolist(), strict=True)), used + own.resources[best]
         slowest = max(slowest, float(found.engines[best]))
-        one = own.keep(np.array([best]))
-        splits[node.name], known[node.output] = one.splits[0], one.held
+        splits[node.name], known[node.output] = own.split(best), own.held_by(best)
     return splits
 
 
@@ -223,8 +248,8 @@ def chance(problem: Problem) -> Assignment | None:
         room = _room(problem, own, used, limits).nonzero()[0]
         if not len(room):
             return None
-        one = room[draw.integers(len(room), size=1)[0]]
-        used, splits[node.name] = used + own.resources[one], own.pattern.split(int(own.columns[one]))
+        one = int(room[draw.integers(len(room), size=1)[0]])
+        used, splits[node.name] = used + own.resources[one], own.split(one)
     return splits
 
 

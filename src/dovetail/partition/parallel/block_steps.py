@@ -141,7 +141,7 @@ def _timed(problem: Problem, block: Block, ways: _Ways, known: Mapping[str, Held
     for a, arm in enumerate(block.arms):
         for d in sorted(set(devices[:, a].tolist())):
             columns = (devices[:, a] == d).nonzero()[0]
-            inside = {n.output: _one_place(own[n.name], wholes[n.name][d]) for n in arm}
+            inside = {n.output: own[n.name].held_by(wholes[n.name][d]) for n in arm}
             for node in arm:
                 clock.run(own[node.name], wholes[node.name][d], inside, d, columns)
     last = block.join.name
@@ -192,11 +192,6 @@ def whole_columns(own: Options) -> dict[int, int]:
     """The columns that run a node whole, by device."""
     found = (own.pattern.columns.axis[own.columns] == 0).nonzero()[0].tolist()
     return {int(own.pattern.has[own.columns[i]].argmax()): i for i in found}
-
-
-def _one_place(own: Options, column: int) -> Held:
-    place = own.place_of[column:column + 1]
-    return Held(own.pattern, own.places[place], own.stream_s[place])
 
 
 def left_out(problem: Problem, near: bool) -> tuple[Block, ...]:

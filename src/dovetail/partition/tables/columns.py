@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import field, replace
+from functools import lru_cache
 from itertools import count
 from math import inf, isfinite
 
 import numpy as np
 
 from dovetail.hardware.shares import Flags, Floats, Ints
-from dovetail.ir import Node, whole
+from dovetail.ir import Node, Op, whole
 from dovetail.partition.candidates import Candidates, boxes_of
 from dovetail.partition.effort import spend
 from dovetail.partition.evaluate import delivery
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Mode, Piece, Split
-from dovetail.partition.problem import QUOTES, TWINS, Problem, price_reduce, shape_of
-from dovetail.partition.tables.quotes import ask_all, capable, menu_of
+from dovetail.partition.problem import QUOTES, TWINS, Problem, geometry_of, price_reduce, shape_of
+from dovetail.partition.tables.quotes import ShareMenu, ask_all, capable, menu_of
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.partition.work import Layout, Place
 from dovetail.values import dataclass
@@ -53,8 +54,6 @@ class Pattern:
     """Regions as numbers, by input (-1: the output) and device, where they were compared."""
     used: Flags = field(init=False, repr=False)
     """Devices with a piece of any column."""
-    number: int = field(default_factory=count().__next__, repr=False)
-    """Its own, never given again: what is remembered of a pattern outlives it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "used", np.logical_or.reduce(self.has, axis=0))
@@ -141,9 +140,17 @@ class Options:
     def reducer(self) -> Ints:
         return self.pattern.reducer[self.columns]
 
+    def split(self, column: int) -> Split:
+        return self.pattern.split(int(self.columns[column]))
+
     @property
     def held(self) -> Held:
         return Held(self.pattern, self.places, self.stream_s)
+
+    def held_by(self, column: int) -> Held:
+        """The place that one column leaves the output in."""
+        place = self.place_of[column:column + 1]
+        return Held(self.pattern, self.places[place], self.stream_s[place])
 
     def keep(self, chosen: Ints) -> Options:
         """Only some columns, and the places they fill; `chosen` is ascending."""
@@ -160,6 +167,8 @@ class Options:
 INPUTS = Cache[str, Pattern]()
 CHOICES = Cache[str, Options]()
 """All candidate columns of each node."""
+REMEMBERED = 64
+"""Patterns that other questions about the same layers find again. Chosen: some megabytes, not measured."""
 
 
 def _runs(ascending: Ints) -> tuple[Ints, Ints]:
@@ -211,13 +220,16 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
     fixed = problem.fixed.get(members[0].name)
     chosen = (~(menu.columns.has & ~able).any(axis=1)).nonzero()[0] if fixed is None else np.zeros(1, dtype=np.int64)
-    own = menu.columns if len(chosen) == len(menu.columns.axis) else menu.columns.take(chosen)
-    groups = _grouped(problem, own, menu.share[chosen])
+    groups = _grouped(menu, chosen.tobytes(), problem.devices, tuple(problem.memo.of(TWINS).items()))
     alike = [_raw(problem, n, groups) for n in members]
     # What no node of a family may use is left out of their pattern: large shares exceed an FPGA everywhere.
     some = np.logical_or.reduce([raw.legal for raw in alike]).nonzero()[0]
     some = some if len(some) else np.arange(min(1, len(chosen)))
-    pattern, order = _new_pattern(problem, members[0], own if len(some) == len(own.axis) else own.take(some))
+    graph, node, streams = problem.graph, members[0], problem.mode is Mode.CONCURRENT
+    pattern, order = _pattern(menu, chosen[some].tobytes(), geometry_of(node), graph.input_shapes(node), graph.shape(node.output),
+                              problem.devices, tuple(streams and problem.streams(d) for d in problem.devices))
+    if fixed is not None:
+        pattern.made[0] = fixed
     for raw in alike:
         problem.memo.of(CHOICES)[raw.node.name] = _finish(problem, raw, pattern, some[order])
     spend("columns", len(members), len(members) * groups.count * len(problem.devices))
@@ -256,23 +268,18 @@ def fits(problem: Problem, node: Node, split: Split) -> bool:
     return True
 
 
-def _new_pattern(problem: Problem, node: Node, own: Candidates) -> tuple[Pattern, Ints]:
-    """Columns sorted by place, and their order; places are numbered as they first appear."""
-    fixed, has = problem.fixed.get(node.name), own.has
-    reads, made = boxes_of(problem, node, own)
-    held, flows = made.regions, np.zeros(len(has), dtype=np.bool_)
-    if problem.mode is Mode.CONCURRENT:
-        streams = np.array([problem.streams(d) for d in problem.devices])
-        flows = (own.axis == 0) & (has & streams).any(axis=1)
+@lru_cache(maxsize=REMEMBERED)
+def _pattern(menu: ShareMenu, chosen: bytes, op: Op, shapes: tuple[tuple[int, ...], ...], output: tuple[int, ...],
+             devices: tuple[str, ...], streams: tuple[bool, ...]) -> tuple[Pattern, Ints]:
+    """Some columns of a menu sorted by place, and their order; places are numbered as they first appear."""
+    own = menu.columns.take(np.frombuffer(chosen, dtype=np.int64))
+    reads, made = boxes_of(op, shapes, output, own)
+    held, flows = made.regions, (own.axis == 0) & (own.has & streams).any(axis=1)
     place, starts = numbered(np.concatenate([held.reshape(len(held), -1), flows[:, None]], axis=1))
     order = np.argsort(place, kind="stable")
-    has = has[order]
-    found = Pattern(problem.devices, own.take(order), flows[starts], place[order], held[starts],
-                    tuple(r.regions[order] for r in reads), has,
-                    made.shape, made.cut, tuple(r.cut for r in reads))
-    if fixed is not None:
-        found.made[0] = fixed
-    return found, order
+    return Pattern(devices, own.take(order), flows[starts], place[order], held[starts],
+                   tuple(r.regions[order] for r in reads), own.has[order],
+                   made.shape, made.cut, tuple(r.cut for r in reads)), order
 
 
 def numbered(rows: Ints) -> tuple[Ints, Ints]:
@@ -298,7 +305,7 @@ class _Raw:
 def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
     at = {(d, r): i for i, (d, r, _) in enumerate(problem.budgets)}
     alone, fused, energy = np.zeros((3, groups.count, len(problem.devices)))
-    used, legal = np.zeros((groups.count, len(at))), np.ones(groups.count, dtype=np.bool_)
+    every, legal = np.zeros((groups.count, len(at) + 1)), np.ones(groups.count, dtype=np.bool_)  # last what has no budget
     for device, columns, on, shares in groups.pieces:
         quote = problem.memo.of(QUOTES).get((node.name, device))
         if quote is None:
@@ -308,9 +315,8 @@ def _raw(problem: Problem, node: Node, groups: _Groups) -> _Raw:
         alone[columns, on], fused[columns, on] = costs.alone_s[shares], costs.fused_s[shares]
         energy[columns, on] = costs.energy_j[shares]
         for resource, amounts in costs.resources.items():
-            budget = np.array([at.get((d, resource), -1) for d in problem.devices])[on]
-            limited = budget >= 0
-            used[columns[limited], budget[limited]] = amounts[shares[limited]]
+            every[columns, np.array([at.get((d, resource), -1) for d in problem.devices])[on]] = amounts[shares]
+    used = every[:, :-1]
     sums = _sums(problem, node, groups, used, legal)
     limits = np.array([limit for _, _, limit in problem.budgets])
     legal &= np.isfinite(alone).all(axis=1) & (used <= limits * (1 + TOLERANCE)).all(axis=1)
@@ -340,10 +346,13 @@ class _Groups:
         return np.array([*(on[reducer] for reducer, _ in self.sums), False])[self.kind]
 
 
-def _grouped(problem: Problem, own: Candidates, share: Ints) -> _Groups:
-    has, devices = own.has, problem.devices
+@lru_cache(maxsize=REMEMBERED)
+def _grouped(menu: ShareMenu, chosen: bytes, devices: tuple[str, ...], same: tuple[tuple[str, str], ...]) -> _Groups:
+    """Some columns of a menu, on devices of which some have the same prices as others."""
+    rows = np.frombuffer(chosen, dtype=np.int64)
+    own, share = menu.columns.take(rows), menu.share[rows]
+    has, twins = own.has, dict(same)
     alike: dict[str, list[int]] = {}
-    twins = problem.memo.of(TWINS)
     for d in np.flatnonzero(has.any(axis=0)).tolist():
         alike.setdefault(twins.get(devices[d], devices[d]), []).append(d)
     pieces = list[tuple[str, Ints, Ints, Ints]]()

@@ -68,7 +68,7 @@ class Table:
 
     def assignment(self, problem: Problem, column: int) -> Assignment:
         """What a column stands for."""
-        return {self.node.name: self.options.pattern.split(int(self.options.columns[column]))}
+        return {self.node.name: self.options.split(column)}
 
 
 def variable_inputs(problem: Problem, node: Node) -> tuple[str, ...]:
