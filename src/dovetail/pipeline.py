@@ -296,7 +296,8 @@ def write_report(build: Build) -> Path:
         "verification": None if verification is None else _shown(verification),
         "provenance": {"model_file": build.manifest["model"]["file"], "model_sha256": build.manifest["model"]["sha256"],
                        "versions": build.manifest["versions"], "warnings": build.manifest["warnings"],
-                       "commands": _commands(build)},
+                       "commands": [f"dovetail compile {quote(build.manifest['model']['file'])} -p {quote(build.platform.name)} "
+                                    "-o build/", "dovetail verify build/", "dovetail synth build/"]},
     }
     path = build.folder / "report.html"
     write_page(path, collect(build.graph, build.plan, build.platform, timeline, extras))
@@ -308,11 +309,6 @@ def _shown(verification: Mapping[str, Any]) -> dict[str, Any]:
     return {"equal": verification["equal"], "frames": verification["frames"],
             "tensors_compared": verification["tensors_compared"], "first_mismatch": first["text"] if first else None,
             "clocks": verification.get("clocks", {})}
-
-
-def _commands(build: Build) -> Sequence[str]:
-    name, board = quote(build.manifest["model"]["file"]), quote(build.platform.name)
-    return (f"dovetail compile {name} -p {board} -o build/", "dovetail verify build/", "dovetail synth build/")
 
 
 def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration | None = None, bits: int | None = None,

@@ -178,16 +178,13 @@ def verification_line(outcome: Mapping[str, Any]) -> str:
         backends = ", ".join(f"{s['name']} ({s['backend']})" for s in outcome["segments"])
         speed = "".join(f"; {name} simulated at {found['cycles_per_s']:,.0f} cycles/s, {found['frames_per_s']:,.1f} frames/s"
                         for name, found in outcome.get("speed", {}).items())
+        clocks = "".join(f"\n{'' if found['within'] else 'WARNING: '}{clocks_sentence(name, found)}"
+                         for name, found in outcome.get("clocks", {}).items())
         return (f"bit-exact: {counted(outcome['tensors_compared'], 'boundary tensor')}, "
                 f"{counted(outcome['elements_compared'], 'integer')} over {counted(outcome['frames'], 'frame')}"
                 f"{f' ({note})' if (note := outcome.get('frames_note')) else ''}; "
-                f"{backends}{speed}{_clocks_lines(outcome.get('clocks', {}))}")
+                f"{backends}{speed}{clocks}")
     return f"MISMATCH: {outcome['first_mismatch']['text']}"
-
-
-def _clocks_lines(clocks: Mapping[str, Any]) -> str:
-    """A line for every segment on how its simulated clocks and the plan's agree; a warning where they do not."""
-    return "".join(f"\n{'' if found['within'] else 'WARNING: '}{clocks_sentence(name, found)}" for name, found in clocks.items())
 
 
 def clocks_warnings(outcome: Mapping[str, Any]) -> list[str]:

@@ -189,9 +189,10 @@ def verify(build: Build, frames: int | None = None, progress: Progress | None = 
     cycles = {name: {"total": s.cycles, "first_output": s.first_output_cycle, "first_frame": s.frame_cycles[0]}
               for name, s in {**simulated, **joined}.items()}
     speed = {name: {"cycles_per_s": s.cycles / s.run_s, "frames_per_s": frames / s.run_s} for name, s in simulated.items()}
+    clocks = {name: compare_clocks(build.plan.clocks[name], run.frame_cycles) for name, run in simulated.items()
+              if name in build.plan.clocks}
     return Verification(mismatch is None, frames, compared, elements, mismatch, tuple(ran), time.monotonic() - start, cycles,
-                        {name: s.high_water for name, s in simulated.items()}, speed,
-                        compare_clocks(build.plan.clocks, simulated), note)
+                        {name: s.high_water for name, s in simulated.items()}, speed, clocks, note)
 
 
 def _prepare(segment: Segment, part: RunnablePart, frames: int, progress: Progress | None) -> None:
@@ -291,12 +292,8 @@ def _difference(segment: Segment, backend: str, tensor: str, region: tuple[tuple
                     segment.nodes, int(wrong.sum()), wrong.size)
 
 
-def compare_clocks(planned: Mapping[str, ClockEstimate], simulated: Mapping[str, Simulation]) -> dict[str, dict[str, Any]]:
-    """Of every segment that was simulated, and whose clocks the plan states: both, the stated error, and whether it holds."""
-    return {name: _compared(planned[name], run.frame_cycles) for name, run in simulated.items() if name in planned}
-
-
-def _compared(planned: ClockEstimate, frame_cycles: tuple[int, ...]) -> dict[str, Any]:
+def compare_clocks(planned: ClockEstimate, frame_cycles: tuple[int, ...]) -> dict[str, Any]:
+    """Of a segment that was simulated, and whose clocks the plan states: both, the stated error, and whether it holds."""
     interval = frame_cycles[-1] - frame_cycles[-2] if len(frame_cycles) >= SETTLED_FRAMES else None
     holds = {"one_frame": planned.one_frame_holds(frame_cycles[0]),
              "interval": interval is None or planned.interval_holds(interval)}

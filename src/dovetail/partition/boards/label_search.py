@@ -21,7 +21,7 @@ from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.partition.boards.board_loads import BoardLoads
 from dovetail.partition.boards.labels import Labels, fewer, joined, undominated, without_same
 from dovetail.partition.boards.placement import renamed
-from dovetail.partition.boards.symmetry import Names, states_of
+from dovetail.partition.boards.symmetry import Names, called, states_of
 from dovetail.partition.effort import sorting, spend, worked
 from dovetail.partition.exact.cuts import Network, Step
 from dovetail.partition.exact.fronts import EPSILON, SLACK, Fronts, Reached, Ways, numbered, spread, ways
@@ -96,11 +96,8 @@ class Filling:
         self.loads, self.width = loads, self.memory.width
         self.holding, self.keys = dict[int, Ints](), dict[int, Ints]()
 
-    def run(self, cutoff: float, most: int, deadline: float, steps: float | None = None) -> Filled:
-        """All plans below the cut-off, as far as the number of labels and the time allow.
-
-        With `steps`, boards that are equally full in so many steps are taken for the same: that finds plans, and no bound.
-        """
+    def run(self, cutoff: float, most: int, deadline: float) -> Filled:
+        """All plans below the cut-off, as far as the number of labels and the time allow."""
         net, count = self.net, len(self.net.tables)
         none = np.zeros(1, dtype=np.int64)
         found: list[Labels | None] = [None] * (count + 1)
@@ -110,16 +107,12 @@ class Filling:
         for k in range(count - 1, -1, -1):
             room = most if worked() < deadline else min(most, HURRIED)
             parts = [p for step in net.steps(k) for p in self._parts(step, self.fronts.reached[k], found[step.stop], cutoff)]
-            labels = without_same(joined(parts, self.width), steps)
-            if steps is None:
-                found[k] = labels = fewer(undominated(fewer(labels, COMPARED * room)), room)
-            else:
-                found[k] = labels = labels.take(np.sort(np.argsort(labels.bound, kind="stable")[:room]))
+            found[k] = labels = fewer(undominated(fewer(without_same(joined(parts, self.width)), COMPARED * room)), room)
             spend("crowds", 1, sorting(sum(map(len, parts))) * self.width)
             largest = max(largest, len(labels))
         first = found[0]
         assert first is not None, "every cut has labels, if none"
-        bound, plans = min(cutoff, float(first.bound.min(initial=np.inf))) if steps is None else 0.0, np.flatnonzero(first.real)
+        bound, plans = min(cutoff, float(first.bound.min(initial=np.inf))), np.flatnonzero(first.real)
         if not len(plans):
             return Filled(None, np.inf, bound, not len(first), largest)
         best = int(plans[first.cost[plans].argmin()])
@@ -203,11 +196,11 @@ class Filling:
         """What orders make of the states a step leads to, which of those reached each is (-1: none), and which end each is."""
         sizes, beyond = self.fronts.sizes[step.stop], self.fronts.reached[step.stop].keys
         distinct, end = numbered(keys, prod(sizes))
-        called = self.names.keys(self.net.stages[step.stop - 1].after, states_of(distinct, sizes), sizes)
-        name = np.where(called >= 0, called, np.iinfo(np.int64).max).min(axis=0)
+        every = self.names.keys(self.net.stages[step.stop - 1].after, states_of(distinct, sizes), sizes)
+        name = called(every)
         at = np.minimum(np.searchsorted(beyond, name), max(0, len(beyond) - 1))
         at = np.where(beyond[at] == name, at, -1) if len(beyond) else np.full(len(name), -1)
-        return called, at[end], end
+        return every, at[end], end
 
     def tidied(self, cut: int, here: Reached, labels: Labels) -> Labels:
         """Labels with boards that are alike in their state in order of load."""

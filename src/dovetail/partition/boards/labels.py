@@ -82,11 +82,11 @@ def fewer(labels: Labels, most: int) -> Labels:
     return both.take(np.argsort(both.of, kind="stable"))
 
 
-def without_same(labels: Labels, steps: float | None) -> Labels:
-    """Of labels that take the same of every board, or the same in steps, the cheapest."""
+def without_same(labels: Labels) -> Labels:
+    """Of labels that take the same of every board, the cheapest."""
     if not len(labels):
         return labels
-    size = (np.round(labels.load * 1e9) if steps is None else np.ceil(labels.load * steps - EPSILON)).astype(np.int64)
+    size = np.round(labels.load * 1e9).astype(np.int64)
     order = np.lexsort((labels.cost, *size.T, labels.real, labels.of))
     same = (size[order][1:] == size[order][:-1]).all(axis=1) & (labels.of[order][1:] == labels.of[order][:-1])
     same &= labels.real[order][1:] == labels.real[order][:-1]

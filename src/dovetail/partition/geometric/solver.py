@@ -28,7 +28,6 @@ from dovetail.partition.geometric.rounding import Polish, Shares, complete, fit_
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.tolerances import CLOSE
-from dovetail.platform.device import Platform
 from dovetail.words import counted
 
 ROUNDS = 8
@@ -69,7 +68,8 @@ def gp(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple
         found = complete(problem, (), {})
         return (found,) if found is not None else (), ("gp: nothing here can be divided within the budgets",)
     start = min(t.rank(problem) for t in tries)
-    chosen = _different(problem, tries)
+    different = {t.rank(problem): t for t in reversed(tries)}  # of plans that are alike, the first
+    chosen = [different[rank] for rank in sorted(different)[:POLISHED]]
     every = tuple(p for parts in ways for p in parts)
     polished = [_polished(problem, every, t, _halfway(deadline) if t is not chosen[-1] else deadline) for t in chosen]
     best = min(polished, key=lambda t: t.rank(problem))
@@ -78,15 +78,6 @@ def gp(problem: Problem, deadline: float) -> tuple[tuple[Assignment, ...], tuple
             f"saved {100 * gain:.1f} %"
     return (best.assignment,), (moves, *sentences(problem, sensitivities(problem, best.assignment, best.judged, best.model,
                                                                          best.solution)))
-
-
-def _different(problem: Problem, tries: list[Try]) -> list[Try]:
-    """The best rounded plans, no two alike."""
-    found: list[Try] = []
-    for t in sorted(tries, key=lambda t: t.rank(problem)):
-        if len(found) < POLISHED and not any(t.rank(problem) == f.rank(problem) for f in found):
-            found.append(t)
-    return found
 
 
 def _halfway(deadline: float) -> float:
@@ -210,8 +201,9 @@ def _links(problem: Problem, assignment: Assignment, judged: Evaluation) -> list
     for link in problem.platform.links:
         step = STEP * link.bandwidth_bytes_per_s
         wider = replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s + step)
-        links = tuple(wider if x is link else x for x in problem.platform.links)
-        saved = judged.objective - _judged_on(problem, assignment, replace(problem.platform, links=links))
+        platform = replace(problem.platform, links=tuple(wider if x is link else x for x in problem.platform.links))
+        fresh = Problem(problem.graph, platform, problem.costs, problem.goal, problem.mode, problem.shared_budget)
+        saved = judged.objective - evaluate(fresh, assignment).objective
         found.append(LimitSensitivity(link.name, "more GB/s", max(0.0, saved) / step * 1e9))
     return found
 
@@ -222,11 +214,6 @@ def _power(problem: Problem, judged: Evaluation) -> list[LimitSensitivity]:
         return []
     return [LimitSensitivity("idle power", "watt less",
                              judged.latency_s * (judged.latency_s if problem.goal is Goal.EDP else 1.0))]
-
-
-def _judged_on(problem: Problem, assignment: Assignment, platform: Platform) -> float:
-    fresh = Problem(problem.graph, platform, problem.costs, problem.goal, problem.mode, problem.shared_budget)
-    return evaluate(fresh, assignment).objective
 
 
 def sentences(problem: Problem, found: tuple[LimitSensitivity, ...]) -> tuple[str, ...]:
