@@ -50,13 +50,8 @@ def _foreign(report: Report) -> Markup | None:
     other = {r["family"] for r in report["synthesis"] or () if r["family"] != families.get(r["device"])}
     if not other:
         return None
-    return element(
-        "p",
-        "Synthesized for another family than the board's (",
-        ", ".join(sorted(other)),
-        "), so those counts stand under FPGA designs and are not drawn against this budget.",
-        class_="muted",
-    )
+    return element("p", "Synthesized for another family than the board's (", ", ".join(sorted(other)),
+                   "), so those counts stand under FPGA designs and are not drawn against this budget.", class_="muted")
 
 
 def _device_table(report: Report, device: dict[str, Any], synthesized: dict[tuple[str, str], float]) -> Markup | None:
@@ -70,13 +65,8 @@ def _device_table(report: Report, device: dict[str, Any], synthesized: dict[tupl
         used, limit = planned.get(kind, (None, None))
         limit = limit if limit is not None else device["resources"].get(kind)
         rows.append((kind, units.count(limit), _filled(used, limit, look), _filled(synthesized.get((name, kind)), limit, look)))
-    return table(
-        f"Resources of {name}" + (f" ({device['family']})" if device["family"] else ""),
-        ("Resource", "Budget", "Plan's estimate", "Synthesized"),
-        rows,
-        numeric=(1,),
-        class_="bars",
-    )
+    return table(f"Resources of {name}" + (f" ({device['family']})" if device["family"] else ""),
+                 ("Resource", "Budget", "Plan's estimate", "Synthesized"), rows, numeric=(1,), class_="bars")
 
 
 def _filled(used: float | None, limit: float | None, look: str) -> Markup:
@@ -94,8 +84,7 @@ def baselines(report: Report) -> Markup:
     goal, ours, found = plan["goal"], plan["objective"], plan["baselines"]
     names = [*BASELINES, *(k for k in found if k not in BASELINES)]
     lines: list[tuple[str, float | None, str]] = [
-        (BASELINES.get(k, k), found.get(k), k if k in ("cpu", "gpu", "fpga") else "link") for k in names if k in found
-    ]
+        (BASELINES.get(k, k), found.get(k), k if k in ("cpu", "gpu", "fpga") else "link") for k in names if k in found]
     pinned = plan["pinned"]
     lines = [(f"{name}, pinned nodes kept" if pinned and look == "link" else name, v, look) for name, v, look in lines]
     lines += [("This plan", ours, "plan"), ("Proven lower bound", plan["lower_bound"], "bound")]
@@ -112,13 +101,8 @@ def baselines(report: Report) -> Markup:
         "baselines",
         "Against the alternatives",
         None if found else not_run("No baseline was computed for this plan."),
-        table(
-            f"{title}: shorter is better; no plan{' with these pins' if pinned else ''} can be shorter than the bound",
-            ("Plan", "", title, "Relative to this plan"),
-            rows,
-            numeric=(2, 3),
-            class_="bars compare",
-        ),
+        table(f"{title}: shorter is better; no plan{' with these pins' if pinned else ''} can be shorter than the bound",
+              ("Plan", "", title, "Relative to this plan"), rows, numeric=(2, 3), class_="bars compare"),
         element("p", f"{units.count(pinned)} of {counted(len(report['nodes']), 'node')} "
                 f"{plural(pinned, 'is', 'are')} pinned. Devices alone run all of "
                 "them themselves; this plan and its bound keep the pins.", class_="muted") if pinned else None,

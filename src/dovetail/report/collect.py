@@ -50,13 +50,9 @@ def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, ex
     report = {
         "schema": SCHEMA,
         "model": _model(graph, plan),
-        "platform": {
-            "name": platform.name,
-            "description": platform.description,
-            "host": platform.host,
-            "devices": [_device(d) for d in platform.devices],
-            "links": [_link(link) for link in platform.links],
-        },
+        "platform": {"name": platform.name, "description": platform.description, "host": platform.host,
+                     "devices": [_device(d) for d in platform.devices],
+                     "links": [_link(link) for link in platform.links]},
         "plan": plan_fields(plan),
         "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name)) for node in graph.nodes],
         "timeline": {"makespan_s": timeline.makespan_s, "tasks": timeline.tasks, "buffers": timeline.buffers},
@@ -72,9 +68,8 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
     return found
 
 
-def describe_design(
-    design: Design, device: str, segment: str, clock_hz: float | None, high_water: Mapping[str, int]
-) -> dict[str, object]:
+def describe_design(design: Design, device: str, segment: str, clock_hz: float | None,
+                    high_water: Mapping[str, int]) -> dict[str, object]:
     """One entry of extras["designs"]; `high_water` maps a FIFO's name to the most beats seen in it during simulation."""
     return {
         "device": device,
@@ -124,10 +119,8 @@ def _model(graph: Graph, plan: Plan) -> dict[str, object]:
         "quantized": graph.quantized,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
-        "tensors": [
-            {"name": t.name, "shape": t.shape, "scheme": None if t.scheme is None else str(t.scheme)}
-            for t in graph.tensors.values()
-        ],
+        "tensors": [{"name": t.name, "shape": t.shape, "scheme": None if t.scheme is None else str(t.scheme)}
+                    for t in graph.tensors.values()],
     }
 
 
@@ -158,11 +151,8 @@ def _device(device: Device) -> dict[str, object]:
         **_fields(device, ("name", "kind", "description", "model", "models")),
         "accuracy": _accuracy(device),
         **_fields(device, ("family", "resources", "sources")),
-        "values": {
-            **_fields(device, ("idle_power_w", "busy_power_w", "clock_hz", "dispatch_s")),
-            **device.parameters,
-            **{f"resources.{k}": v for k, v in device.resources.items()},
-        },
+        "values": {**_fields(device, ("idle_power_w", "busy_power_w", "clock_hz", "dispatch_s")), **device.parameters,
+                   **{f"resources.{k}": v for k, v in device.resources.items()}},
     }
 
 
@@ -177,7 +167,5 @@ def _accuracy(device: Device) -> list[dict[str, object]]:
 
 
 def _link(link: Link) -> dict[str, object]:
-    return {
-        **_fields(link, ("name", "ends", "sources", "shared_memory")),
-        "values": _fields(link, ("bandwidth_bytes_per_s", "latency_s", "energy_j_per_byte")),
-    }
+    return {**_fields(link, ("name", "ends", "sources", "shared_memory")),
+            "values": _fields(link, ("bandwidth_bytes_per_s", "latency_s", "energy_j_per_byte"))}

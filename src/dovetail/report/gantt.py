@@ -27,35 +27,20 @@ def timeline(report: Report) -> Markup:
         " to zoom and measure (the file stays on your machine).",
         class_="muted",
     )
-    lede = element(
-        "p",
-        f"One frame takes {units.seconds(report['timeline']['makespan_s'])} from first to last task. ",
-        *_busy(report),
-        class_="lede",
-    )
-    zoom = element(
-        "label",
-        "Zoom ",
-        element("input", type="range", min="1", max="16", step="1", value="1", id="zoom"),
-        class_="zoom",
-        hidden=True,
-    )
+    lede = element("p", f"One frame takes {units.seconds(report['timeline']['makespan_s'])} from first to last task. ",
+                   *_busy(report), class_="lede")
+    zoom = element("label", "Zoom ", element("input", type="range", min="1", max="16", step="1", value="1", id="zoom"),
+                   class_="zoom", hidden=True)
     return section(
-        "timeline", "Timeline of one frame", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]), trace
-    )
+        "timeline", "Timeline of one frame", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]), trace)
 
 
 def task_details(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What pointing at a task tells."""
     moved = [("Moves", units.size(task["size_bytes"]))] if task["size_bytes"] else []
-    return [
-        ("Layer", task["node"]),
-        ("Kind", task["kind"]),
-        ("On", task["resource"]),
-        ("Starts", units.seconds(task["start_s"])),
-        ("Takes", units.seconds(task["stop_s"] - task["start_s"])),
-        *moved,
-    ]
+    return [("Layer", task["node"]), ("Kind", task["kind"]), ("On", task["resource"]),
+            ("Starts", units.seconds(task["start_s"])), ("Takes", units.seconds(task["stop_s"] - task["start_s"])),
+            *moved]
 
 
 def _busy(report: Report) -> list[object]:
@@ -86,27 +71,14 @@ def _chart(report: Report, tasks: Sequence[Mapping[str, Any]]) -> Markup:
         height = BAND * (max(lanes) + 1)
         names.append(element("li", element("span", resource), style=f"height:{height}px"))
         drawn.append(element("rect", y=top, width="100%", height=height, class_="band"))
-        drawn += [
-            _task(i, task, whole, top + BAND * lane, shown.get(resource, "link"), index_of.get(task["node"]))
-            for (i, task), lane in zip(mine, lanes, strict=True)
-        ]
+        drawn += [_task(i, task, whole, top + BAND * lane, shown.get(resource, "link"), index_of.get(task["node"]))
+                  for (i, task), lane in zip(mine, lanes, strict=True)]
         top += height
-    svg = element(
-        "svg",
-        _axis(whole, top),
-        drawn,
-        width="100%",
-        height=top + 2,
-        class_="gantt",
-        role="group",
-        aria_label="Tasks over time, one band per device and link direction",
-    )
-    return element(
-        "div",
-        element("ul", names, class_="bands", style=f"padding-top:{AXIS}px", aria_label="Devices and links"),
-        scroller("Timeline drawing", element("div", svg, id="gantt")),
-        class_="gantt-frame",
-    )
+    svg = element("svg", _axis(whole, top), drawn, width="100%", height=top + 2, class_="gantt", role="group",
+                  aria_label="Tasks over time, one band per device and link direction")
+    return element("div",
+                   element("ul", names, class_="bands", style=f"padding-top:{AXIS}px", aria_label="Devices and links"),
+                   scroller("Timeline drawing", element("div", svg, id="gantt")), class_="gantt-frame")
 
 
 def _task(index: int, task: Mapping[str, Any], whole: float, top: float, look: str, node: int | None) -> Markup:
@@ -119,14 +91,8 @@ def _task(index: int, task: Mapping[str, Any], whole: float, top: float, look: s
         element("line", x1=f"{start:.4f}%", x2=f"{start:.4f}%", y1=top + 3, y2=top + BAND - 3, class_="seam")
         if long > 0.4
         else None,
-        element(
-            "svg",
-            centred(task["node"], "50%", "15", f"on-{look} part-name"),
-            x=f"{start:.4f}%",
-            y=top + 4,
-            width=f"{long:.4f}%",
-            height=BAND - 8,
-        ),
+        element("svg", centred(task["node"], "50%", "15", f"on-{look} part-name"), x=f"{start:.4f}%", y=top + 4,
+                width=f"{long:.4f}%", height=BAND - 8),
         href=f"#layer-{node}" if node is not None else None,
         tabindex=None if node is not None else "0",
         data_detail=f"t{index}",
@@ -161,5 +127,4 @@ def _memory(buffers: Sequence[Mapping[str, Any]]) -> Markup | None:
     if not peaks:
         return None
     return element(
-        "p", "Most memory held at once for tensors: ", ", ".join(f"{d} {units.size(p)}" for d, p in peaks.items()), "."
-    )
+        "p", "Most memory held at once for tensors: ", ", ".join(f"{d} {units.size(p)}" for d, p in peaks.items()), ".")

@@ -16,8 +16,7 @@ def hardware(report: Report) -> Markup:
     """Section: FPGA designs with cycles, FIFOs and files; synthesis results."""
     if not report["designs"]:
         return section(
-            "designs", "FPGA designs", element("p", "This plan computes nothing on an FPGA, so there is no hardware to show.")
-        )
+            "designs", "FPGA designs", element("p", "This plan computes nothing on an FPGA, so there is no hardware to show."))
     body = [_design(d, looks(report)) for d in report["designs"]]
     return section("designs", "FPGA designs", body, _circuits(report), _synthesis(report), _power(report))
 
@@ -28,13 +27,9 @@ def _design(design: Mapping[str, Any], shown: Mapping[str, str]) -> Markup:
     def cycles(value: int) -> str:
         return units.count(value) + (f" ({units.seconds(value / clock)} at {units.hertz(clock)})" if value and clock else "")
 
-    facts = (
-        ("Top module", design["top"]),
-        ("Device", design["device"]),
-        ("Adders", units.count(design["adders"])),
-        ("Cycles for one frame", cycles(design["latency_cycles"])),
-        ("Cycles between frames", cycles(design["interval_cycles"])),
-    )
+    facts = (("Top module", design["top"]), ("Device", design["device"]), ("Adders", units.count(design["adders"])),
+             ("Cycles for one frame", cycles(design["latency_cycles"])),
+             ("Cycles between frames", cycles(design["interval_cycles"])))
     return element(
         "article",
         element("h3", design["segment"]),
@@ -69,13 +64,8 @@ def _fifos(design: Mapping[str, Any], look: str) -> Markup:
         filled = meter(mark / depth if depth else 0, look, f"{units.count(mark)} of {units.count(depth)}") if mark is not None \
             else element("span", "not simulated", class_="muted")
         rows.append((fifo["name"], units.count(fifo["width_bits"]), units.count(depth), filled))
-    return table(
-        f"FIFOs of {design['top']}",
-        ("FIFO", "Width, bits", "Depth, beats", "Fullest seen in simulation"),
-        rows,
-        numeric=(1, 2),
-        class_="bars",
-    )
+    return table(f"FIFOs of {design['top']}", ("FIFO", "Width, bits", "Depth, beats", "Fullest seen in simulation"), rows,
+                 numeric=(1, 2), class_="bars")
 
 
 def _files(files: list[Mapping[str, Any]]) -> Markup:
@@ -114,9 +104,5 @@ def _synthesis(report: Report) -> Markup:
         )
         for r in results
     ]
-    return table(
-        "Synthesis results",
-        ("Design", "Family", "Tool", "Resources", "Clock reached", "Tool ran for", "Notes"),
-        rows,
-        numeric=(4, 5),
-    )
+    return table("Synthesis results", ("Design", "Family", "Tool", "Resources", "Clock reached", "Tool ran for", "Notes"),
+                 rows, numeric=(4, 5))

@@ -61,13 +61,8 @@ def _executed(report: Report) -> Markup:
     """Who stood in for which device, so that nobody takes an emulation for hardware."""
     ran = dict.fromkeys((s["device"], RUNS_IN.get(s["backend"], s["backend"])) for s in report["segments"])
     said = "Executed here: " if report["verification"] else "Nothing has been executed yet. Here verification runs "
-    return element(
-        "p",
-        said,
-        "; ".join(f"{device} in {backend}" for device, backend in ran),
-        f". Times and energies are model estimates for the board; {ERRORS}.",
-        class_="muted",
-    )
+    return element("p", said, "; ".join(f"{device} in {backend}" for device, backend in ran),
+                   f". Times and energies are model estimates for the board; {ERRORS}.", class_="muted")
 
 
 def _status(report: Report) -> str:
@@ -89,12 +84,9 @@ def cards(report: Report) -> Markup:
     single, known = best_single(plan), plan["intervals"]
     best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}",
                  f"{single[0]} alone{', without pins' if plan['pinned'] else ''}") if single else None
-    gap = _card(
-        "Gap to the bound",
-        units.percent(plan["gap"] if plan["gap"] >= LEAST_GAP else 0.0),
-        ("" if not plan["given_up"] else f"before {units.percent(plan['given_up'])} was given up for area; ")
-        + f"{_status(report)}, solver {plan['solver']}, {plan['mode']} mode",
-    )
+    gap = _card("Gap to the bound", units.percent(plan["gap"] if plan["gap"] >= LEAST_GAP else 0.0),
+                ("" if not plan["given_up"] else f"before {units.percent(plan['given_up'])} was given up for area; ")
+                + f"{_status(report)}, solver {plan['solver']}, {plan['mode']} mode")
     return join(
         [
             _card("Latency", units.seconds(plan["latency_s"]) + error(plan["latency_s"], known.get("latency_s")), alone),
@@ -106,12 +98,9 @@ def cards(report: Report) -> Markup:
             gap,
             _bits(report),
             _area(report),
-            _card(
-                "Network",
-                counted(len(report["nodes"]), "layer"),
-                f"{units.quantity(model['macs'])} multiply-accumulates, {units.quantity(model['parameters'])} "
-                f"{plural(model['parameters'], 'parameter')}",
-            ),
+            _card("Network", counted(len(report["nodes"]), "layer"),
+                  f"{units.quantity(model['macs'])} multiply-accumulates, {units.quantity(model['parameters'])} "
+                  f"{plural(model['parameters'], 'parameter')}"),
         ]
     )
 
@@ -133,8 +122,7 @@ def _limit(plan: Mapping[str, Any]) -> Markup | None:
 
 def _card(name: str, value: str, note: str, tone: str | None = None) -> Markup:
     return element(
-        "div", element("dt", name), element("dd", value, class_="value"), element("dd", note, class_="note"), class_=tone
-    )
+        "div", element("dt", name), element("dd", value, class_="value"), element("dd", note, class_="note"), class_=tone)
 
 
 def _bits(report: Report) -> Markup:
@@ -143,29 +131,21 @@ def _bits(report: Report) -> Markup:
         return _card("Verification", "not run", VERIFY)
     if not checked["equal"]:
         return _card("Verification", "✗ differs", str(checked["first_mismatch"]), "bad")
-    return _card(
-        "Verification",
-        "✓ bit-exact",
-        f"{counted(checked['frames'], 'frame')}, {counted(checked['tensors_compared'], 'tensor')} compared",
-        "good",
-    )
+    return _card("Verification", "✓ bit-exact",
+                 f"{counted(checked['frames'], 'frame')}, {counted(checked['tensors_compared'], 'tensor')} compared",
+                 "good")
 
 
 def _area(report: Report) -> Markup | None:
     """The tightest resource of the plan."""
-    filled = [
-        (used / limit, device, name)
-        for device, limits in report["plan"]["resources"].items()
-        for name, (used, limit) in limits.items()
-        if used and limit
-    ]
+    filled = [(used / limit, device, name) for device, limits in report["plan"]["resources"].items()
+              for name, (used, limit) in limits.items() if used and limit]
     if not filled:
         return None
     fraction, device, name = max(filled)
     done = "synthesized below" if report["synthesis"] else f"estimate; {synth_command(report)} counts it"
     return _card(
-        f"Tightest resource, {device}", f"{units.percent(fraction)}", f"of {name}; {done}", "bad" if fraction > 1 else None
-    )
+        f"Tightest resource, {device}", f"{units.percent(fraction)}", f"of {name}; {done}", "bad" if fraction > 1 else None)
 
 
 def synth_command(report: Report) -> str:

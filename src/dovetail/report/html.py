@@ -24,19 +24,17 @@ from dovetail.report.palette import Report, definitions
 from dovetail.report.plan_table import plan_table
 from dovetail.report.trust import provenance, verification
 
-SECTIONS = (network, plan_table, timeline, resource_bars, baselines, hardware, verification, provenance)
-"""The page below the headline, in reading order."""
-
-CONTENTS = (
-    ("network", "Network"),
-    ("plan", "Plan"),
-    ("timeline", "Timeline"),
-    ("resources", "Resources"),
-    ("baselines", "Alternatives"),
-    ("designs", "FPGA"),
-    ("verification", "Verification"),
-    ("provenance", "Provenance"),
+SECTIONS = (
+    ("network", "Network", network),
+    ("plan", "Plan", plan_table),
+    ("timeline", "Timeline", timeline),
+    ("resources", "Resources", resource_bars),
+    ("baselines", "Alternatives", baselines),
+    ("designs", "FPGA", hardware),
+    ("verification", "Verification", verification),
+    ("provenance", "Provenance", provenance),
 )
+"""The page below the headline, in reading order: a section's place, its name in the contents, and what draws it."""
 
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
@@ -50,14 +48,13 @@ def render(report: Report) -> str:
         "description": text(sentence(report)),
         "policy": text(
             f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
-            "form-action 'none'"
-        ),
+            "form-action 'none'"),
         "style": Markup(_packaged("report.css")),
         "script": Markup(script),
         "definitions": definitions(),
         "headline": headline(report),
-        "contents": _contents(),
-        "sections": join([make(report) for make in SECTIONS]),
+        "contents": element("ol", [element("li", element("a", name, href=f"#{ident}")) for ident, name, _ in SECTIONS]),
+        "sections": join([make(report) for _, _, make in SECTIONS]),
         "json": embedded_json({"report": dict(report), "details": _details(report)}),
     }
     # One pass over the template only: a name that looks like a slot is not filled again.
@@ -71,10 +68,6 @@ def write_report(path: Path | str, report: Report) -> None:
 
 def _packaged(name: str) -> str:
     return (resources.files("dovetail.report") / name).read_text(encoding="utf-8")
-
-
-def _contents() -> Markup:
-    return element("ol", [element("li", element("a", name, href=f"#{ident}")) for ident, name in CONTENTS])
 
 
 def _details(report: Report) -> dict[str, object]:

@@ -91,11 +91,8 @@ def _ordered(names: Sequence[str], edges: Sequence[Edge], depth: Mapping[str, in
         mean = {item: sum(position[f] for f in feeds[item]) / len(feeds[item]) if feeds[item] else 0.0 for item in layer}
         # A box that merges stays on the line of its topmost feed; a bend keeps below the box it runs beside.
         layer.sort(
-            key=lambda item: (
-                mean[item] if not isinstance(item, str) else min((position[f] for f in feeds[item]), default=0),
-                not isinstance(item, str),
-                rank[item],
-            )
+            key=lambda item: (mean[item] if not isinstance(item, str) else min((position[f] for f in feeds[item]), default=0),
+                              not isinstance(item, str), rank[item])
         )
         position |= {item: i for i, item in enumerate(layer)}
     return layers
@@ -105,9 +102,8 @@ def _height(layer: Sequence[Item]) -> float:
     return sum((BOX_HEIGHT if isinstance(i, str) else BEND_HEIGHT) for i in layer) + GAP_DOWN * len(layer)
 
 
-def _rows(
-    layers: Sequence[Sequence[Item]], edges: Sequence[Edge], depth: Mapping[str, int], per_row: int
-) -> tuple[list[float], list[float]]:
+def _rows(layers: Sequence[Sequence[Item]], edges: Sequence[Edge], depth: Mapping[str, int],
+          per_row: int) -> tuple[list[float], list[float]]:
     """Top and bottom of every row; rows part further where many edges return."""
     tops: list[float] = []
     bottoms: list[float] = []
@@ -143,16 +139,8 @@ def _ports(edges: Sequence[Edge], depth: Mapping[str, int], places: Mapping[Item
     }
 
 
-def _route(
-    edge: Edge,
-    depth: Mapping[str, int],
-    places: Mapping[Item, Point],
-    port: float,
-    per_row: int,
-    width: float,
-    bottoms: Sequence[float],
-    lanes: dict[int, int],
-) -> str:
+def _route(edge: Edge, depth: Mapping[str, int], places: Mapping[Item, Point], port: float, per_row: int, width: float,
+           bottoms: Sequence[float], lanes: dict[int, int]) -> str:
     """One edge from the right side of its source over its bends to the left side of its target."""
 
     def middle(item: Item) -> Point:
@@ -171,8 +159,7 @@ def _route(
             lane = lanes[row] = lanes.get(row, -1) + 1
             turn = min(22 + lane * 4, MARGIN_ACROSS - 4)
             path.append(
-                _return((x, y), (to_x, to_y), (width - MARGIN_ACROSS + turn, MARGIN_ACROSS - turn), bottoms[row] + LANE * lane)
-            )
+                _return((x, y), (to_x, to_y), (width - MARGIN_ACROSS + turn, MARGIN_ACROSS - turn), bottoms[row] + LANE * lane))
         elif abs(to_y - y) < 1:
             path.append(f"H{to_x:g}")
         else:
@@ -189,9 +176,7 @@ def _return(start: Point, stop: Point, turns: Point, gutter: float, radius: floa
     """From the end of a row, down, back through the gutter between the rows and down to the start of the next."""
     right, left = turns
     r = radius
-    return (
-        f"L{right - r:g} {start[1]:g}Q{right:g} {start[1]:g} {right:g} {start[1] + r:g}"
-        f"V{gutter - r:g}Q{right:g} {gutter:g} {right - r:g} {gutter:g}"
-        f"H{left + r:g}Q{left:g} {gutter:g} {left:g} {gutter + r:g}"
-        f"V{stop[1] - r:g}Q{left:g} {stop[1]:g} {left + r:g} {stop[1]:g}H{stop[0]:g}"
-    )
+    return (f"L{right - r:g} {start[1]:g}Q{right:g} {start[1]:g} {right:g} {start[1] + r:g}"
+            f"V{gutter - r:g}Q{right:g} {gutter:g} {right - r:g} {gutter:g}"
+            f"H{left + r:g}Q{left:g} {gutter:g} {left:g} {gutter + r:g}"
+            f"V{stop[1] - r:g}Q{left:g} {stop[1]:g} {left + r:g} {stop[1]:g}H{stop[0]:g}")

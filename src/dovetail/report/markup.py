@@ -65,14 +65,8 @@ def embedded_json(value: object) -> Markup:
     return Markup(plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def table(
-    caption: str,
-    head: Iterable[object],
-    rows: Iterable[Iterable[object]],
-    *,
-    numeric: Iterable[int] = (),
-    class_: str | None = None,
-) -> Markup:
+def table(caption: str, head: Iterable[object], rows: Iterable[Iterable[object]], *, numeric: Iterable[int] = (),
+          class_: str | None = None) -> Markup:
     """A captioned table in a box that scrolls sideways; the first cell of a row is its heading."""
     right = set(numeric)
     kind = ["num" if i in right else None for i in range(64)]
@@ -84,13 +78,9 @@ def table(
     ]
     return scroller(
         caption,
-        element(
-            "table",
-            element("caption", caption),
-            element("thead", element("tr", [element("th", h, scope="col", class_=kind[i]) for i, h in enumerate(head)])),
-            element("tbody", body),
-            class_=class_,
-        ),
+        element("table", element("caption", caption),
+                element("thead", element("tr", [element("th", h, scope="col", class_=kind[i]) for i, h in enumerate(head)])),
+                element("tbody", body), class_=class_),
     )
 
 

@@ -23,25 +23,17 @@ def network(report: Report) -> Markup:
     split = sum(len(n["pieces"]) > 1 for n in nodes)
     coloured = "divided among devices, in proportion to the coloured parts"
     divided = "each on one device" if not split else f"1 is {coloured}" if split == 1 else f"{split} are {coloured}"
-    note = element(
-        "p",
-        f"{counted(len(nodes), 'layer')}; {divided}. "
-        "Dashed arrows carry data from one device to another. Point at a layer, or reach it with the Tab key, "
-        "for its figures; follow it to its row in the table.",
-        class_="lede",
-    )
+    note = element("p", f"{counted(len(nodes), 'layer')}; {divided}. "
+                   "Dashed arrows carry data from one device to another. Point at a layer, or reach it with the Tab key, "
+                   "for its figures; follow it to its row in the table.", class_="lede")
     return section(
-        "network", "The network on its devices", note, legend(report), scroller("Network drawing", _drawing(report, nodes))
-    )
+        "network", "The network on its devices", note, legend(report), scroller("Network drawing", _drawing(report, nodes)))
 
 
 def node_details(node: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What pointing at a layer tells, as label and value."""
-    details = [
-        ("Operator", f"{node['op']} {node['attributes']}".strip()),
-        ("Output", units.shape(node["shape"])),
-        ("Runs on", placement(node)),
-    ]
+    details = [("Operator", f"{node['op']} {node['attributes']}".strip()), ("Output", units.shape(node["shape"])),
+               ("Runs on", placement(node))]
     if node.get("latency_s") is not None:
         details += [
             ("Adds to latency", units.seconds(node["latency_s"])),
@@ -83,29 +75,17 @@ def _drawing(report: Report, nodes: Sequence[Mapping[str, Any]]) -> Markup:
     where = {f"n{i}": {p["device"] for p in n["pieces"]} for i, n in enumerate(nodes)}
     host = {report["platform"]["host"]}
     lines = [
-        element(
-            "path",
-            d=path,
-            class_="edge" if where.get(a, host) == where.get(b, host) else "edge crossing",
-            marker_end="url(#arrow)",
-        )
+        element("path", d=path, class_="edge" if where.get(a, host) == where.get(b, host) else "edge crossing",
+                marker_end="url(#arrow)")
         for (a, b), path in drawing.paths.items()
     ]
     shown = looks(report)
     boxes = [_box(i, node, drawing.boxes[f"n{i}"], shown) for i, node in enumerate(nodes)]
     boxes += [_terminal("input", t, shapes[t], drawing.boxes[f"i{i}"]) for i, t in enumerate(model["inputs"])]
     boxes += [_terminal("output", t, shapes[t], drawing.boxes[end]) for end, t in ends.items()]
-    return element(
-        "svg",
-        element("g", lines, aria_hidden="true"),
-        boxes,
-        width=f"{drawing.width:g}",
-        height=f"{drawing.height:g}",
-        viewBox=f"0 0 {drawing.width:g} {drawing.height:g}",
-        class_="network",
-        role="group",
-        aria_label=f"Network of {counted(len(nodes), 'layer')}, coloured by device",
-    )
+    return element("svg", element("g", lines, aria_hidden="true"), boxes, width=f"{drawing.width:g}",
+                   height=f"{drawing.height:g}", viewBox=f"0 0 {drawing.width:g} {drawing.height:g}", class_="network",
+                   role="group", aria_label=f"Network of {counted(len(nodes), 'layer')}, coloured by device")
 
 
 def _box(index: int, node: Mapping[str, Any], at: Point, shown: Mapping[str, str]) -> Markup:
@@ -146,17 +126,8 @@ def _parts(node: Mapping[str, Any], shown: Mapping[str, str]) -> list[Markup]:
         words = piece["device"] if len(node["pieces"]) == 1 else f"{piece['device']} {100 * piece['share']:.3g} %"
         fitting = next((w for w in (words, piece["device"]) if len(w) * CHARACTER + 4 <= width), None)
         parts.append(
-            element(
-                "rect",
-                x=f"{left:.2f}",
-                y=HEAD,
-                width=f"{width:.2f}",
-                height=BOX_HEIGHT - HEAD - inset,
-                rx="4",
-                class_=f"part fill-{look}",
-                data_device=piece["device"],
-                data_share=f"{piece['share']:.6f}",
-            )
+            element("rect", x=f"{left:.2f}", y=HEAD, width=f"{width:.2f}", height=BOX_HEIGHT - HEAD - inset, rx="4",
+                    class_=f"part fill-{look}", data_device=piece["device"], data_share=f"{piece['share']:.6f}")
         )
         if fitting:
             parts.append(centred(fitting, f"{left + width / 2:.2f}", HEAD + 18.5, f"on-{look} part-name"))

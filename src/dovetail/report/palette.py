@@ -40,32 +40,15 @@ def looks(report: Report) -> dict[str, str]:
 def definitions() -> Markup:
     """The patterns and the arrow head, once per page."""
     patterns = [
-        element(
-            "pattern",
-            element("rect", width="8", height="8", class_=f"ink-{look}"),
-            element("path", d=stroke, class_="grain"),
-            id=f"fill-{look}",
-            width="8",
-            height="8",
-            patternUnits="userSpaceOnUse",
-        )
+        element("pattern", element("rect", width="8", height="8", class_=f"ink-{look}"),
+                element("path", d=stroke, class_="grain"), id=f"fill-{look}", width="8", height="8",
+                patternUnits="userSpaceOnUse")
         for look, stroke in {"cpu": "", **STROKES}.items()
     ]
-    arrow = element(
-        "marker",
-        element("path", d="M0 0L8 4L0 8Z", class_="arrow"),
-        id="arrow",
-        viewBox="0 0 8 8",
-        refX="7.5",
-        refY="4",
-        markerWidth="9",
-        markerHeight="9",
-        markerUnits="userSpaceOnUse",
-        orient="auto",
-    )
+    arrow = element("marker", element("path", d="M0 0L8 4L0 8Z", class_="arrow"), id="arrow", viewBox="0 0 8 8",
+                    refX="7.5", refY="4", markerWidth="9", markerHeight="9", markerUnits="userSpaceOnUse", orient="auto")
     return element(
-        "svg", element("defs", patterns, arrow), width="0", height="0", class_="defs", aria_hidden="true", focusable="false"
-    )
+        "svg", element("defs", patterns, arrow), width="0", height="0", class_="defs", aria_hidden="true", focusable="false")
 
 
 def swatch(look: str) -> Markup:
@@ -78,13 +61,8 @@ def legend(report: Report) -> Markup:
     return element(
         "ul",
         [
-            element(
-                "li",
-                swatch(shown[d["name"]]),
-                element("strong", d["name"]),
-                " ",
-                element("span", d["description"], class_="muted"),
-            )
+            element("li", swatch(shown[d["name"]]), element("strong", d["name"]), " ",
+                    element("span", d["description"], class_="muted"))
             for d in report["platform"]["devices"]
         ],
         class_="legend",

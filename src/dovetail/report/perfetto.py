@@ -25,10 +25,8 @@ def trace(timeline: Timeline) -> dict[str, object]:
         threads = tracks([(t.start_s, t.stop_s) for t in tasks])
         events.append(_name("process_name", process, 0, resource))
         events.append({"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": process}})
-        events += [
-            _name("thread_name", process, thread, resource if thread == 0 else f"{resource}, stream {thread + 1}")
-            for thread in sorted(set(threads))
-        ]
+        events += [_name("thread_name", process, thread, resource if thread == 0 else f"{resource}, stream {thread + 1}")
+                   for thread in sorted(set(threads))]
         events += [_complete(task, process, thread) for task, thread in zip(tasks, threads, strict=True)]
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"producer": "dovetail", "frame": 0}}
 
@@ -44,16 +42,8 @@ def _name(what: str, process: int, thread: int, name: str) -> dict[str, object]:
 
 def _complete(task: Task, process: int, thread: int) -> dict[str, object]:
     start, stop = ticks(task.start_s), ticks(task.stop_s)
-    return {
-        "ph": "X",
-        "name": task.name,
-        "cat": task.kind,
-        "pid": process,
-        "tid": thread,
-        "ts": start / 1e3,
-        "dur": max(0, stop - start) / 1e3,
-        "args": {"node": task.node, "bytes": task.size_bytes, "frame": 0},
-    }
+    return {"ph": "X", "name": task.name, "cat": task.kind, "pid": process, "tid": thread, "ts": start / 1e3,
+            "dur": max(0, stop - start) / 1e3, "args": {"node": task.node, "bytes": task.size_bytes, "frame": 0}}
 
 
 def ticks(time_s: float) -> int:

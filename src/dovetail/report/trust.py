@@ -20,10 +20,8 @@ MOST_LISTED = 6
 
 def verification(report: Report) -> Markup:
     """Section: what was compared with the reference, by whom, and the numbers' formats."""
-    return section(
-        "verification", "Verification and numerics", _compared(report), _clocks(report), _segments(report),
-        element("p", element("strong", "Calibration: "), report["quantization"]["calibration"]), _schemes(report)
-    )
+    return section("verification", "Verification and numerics", _compared(report), _clocks(report), _segments(report),
+                   element("p", element("strong", "Calibration: "), report["quantization"]["calibration"]), _schemes(report))
 
 
 def _compared(report: Report) -> Markup:
@@ -34,12 +32,8 @@ def _compared(report: Report) -> Markup:
     result = "Every compared value equals the integer reference" if equal \
         else f"Differs from the integer reference: {checked['first_mismatch']}"
     amount = f"{counted(checked['frames'], 'frame')}, {counted(checked['tensors_compared'], 'tensor')} compared"
-    return element(
-        "p",
-        element("strong", "✓ Bit-exact. " if equal else "✗ Mismatch. "),
-        f"{result}: {amount}.",
-        class_=f"verdict {'good' if equal else 'bad'}",
-    )
+    return element("p", element("strong", "✓ Bit-exact. " if equal else "✗ Mismatch. "), f"{result}: {amount}.",
+                   class_=f"verdict {'good' if equal else 'bad'}")
 
 
 def _clocks(report: Report) -> Markup:
@@ -65,11 +59,8 @@ def _schemes(report: Report) -> Markup:
     if not report["model"]["quantized"]:
         return element("p", "The model is planned in floating point; quantize it to fix its integer formats.")
     rows = [(t["name"], units.shape(t["shape"]), element("code", t["scheme"])) for t in tensors]
-    return element(
-        "details",
-        element("summary", f"Integer format of all {counted(len(tensors), 'tensor')}"),
-        table("A format u8e-7 means: unsigned, 8 bits, value = integer × 2⁻⁷", ("Tensor", "Shape", "Format"), rows),
-    )
+    return element("details", element("summary", f"Integer format of all {counted(len(tensors), 'tensor')}"),
+                   table("A format u8e-7 means: unsigned, 8 bits, value = integer × 2⁻⁷", ("Tensor", "Shape", "Format"), rows))
 
 
 def provenance(report: Report) -> Markup:
@@ -100,20 +91,12 @@ def _parts(report: Report) -> Iterable[tuple[str, Mapping[str, Any]]]:
 
 
 def _assumed(report: Report) -> Markup:
-    rows = [
-        (owner, key, _value(part["values"], key), _reason(source))
-        for owner, part in _parts(report)
-        for key, source in part["sources"].items()
-        if source.strip().lower().startswith(ASSUMED)
-    ]
+    rows = [(owner, key, _value(part["values"], key), _reason(source)) for owner, part in _parts(report)
+            for key, source in part["sources"].items() if source.strip().lower().startswith(ASSUMED)]
     if not rows:
         return element("p", "None: every number of this platform names its source.")
-    return table(
-        "Numbers nobody has published or measured; the plan depends on them",
-        ("Of", "Number", "Value (SI)", "Reason"),
-        rows,
-        numeric=(2,),
-    )
+    return table("Numbers nobody has published or measured; the plan depends on them",
+                 ("Of", "Number", "Value (SI)", "Reason"), rows, numeric=(2,))
 
 
 def _measured(report: Report) -> list[Markup]:
@@ -147,12 +130,8 @@ def _sources(report: Report) -> Markup:
     for source in dict.fromkeys(n["source"] for n in report["nodes"] if n.get("source")):
         layers = [n["name"] for n in report["nodes"] if n.get("source") == source]
         used.setdefault(source, {})[f"{plural(len(layers), 'layer')} {', '.join(layers)}"] = None
-    return table(
-        "Every source and what rests on it",
-        ("Source", "Used for"),
-        [(source, "; ".join(keys)) for source, keys in used.items()],
-        class_="prose",
-    )
+    return table("Every source and what rests on it", ("Source", "Used for"),
+                 [(source, "; ".join(keys)) for source, keys in used.items()], class_="prose")
 
 
 def _made_from(report: Report) -> Markup:
