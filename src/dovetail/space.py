@@ -31,6 +31,7 @@ from dovetail.partition.plan import Assignment, Goal, Plan, Split, Status, whole
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.progress import Progress
+from dovetail.report.units import objective
 from dovetail.schedule.program import lower
 from dovetail.words import counted, plural
 
@@ -168,6 +169,7 @@ def folds(asked: PlanQuestion) -> Space:
     pace that is no shorter than the best plan so far needs no search.
     """
     forms = [FpgaForm(asked.platform, asked.pins)]
+    asked.progress("first plan", 0, 1)
     plans = [asked.tried(forms[0])]
     paces, clock_hz = [0], max(d.clock_hz or inf for d in asked.platform.of_kind(Kind.FPGA))
 
@@ -175,8 +177,8 @@ def folds(asked: PlanQuestion) -> Space:
         """The best pace so far, 0 standing for none, after trying some more."""
         for pace in some:
             if pace not in paces:
-                asked.progress("folds", len(paces) - 1, TRIES)
                 least = min((plan.objective for plan in plans if plan is not None), default=inf)
+                asked.progress(_so_far(asked, least), len(paces) - 1, TRIES)
                 late = proven(asked.options.goal) and pace / clock_hz >= least
                 paces.append(pace)
                 forms.append(FpgaForm(asked.platform.with_pace(pace), asked.pins))
@@ -186,8 +188,13 @@ def folds(asked: PlanQuestion) -> Space:
     best = attempt(PACES)
     for factors in NEARER if best else ():
         best = attempt([int(best * factor) for factor in factors])
-    asked.progress("folds", TRIES, TRIES)
+    asked.progress(_so_far(asked, min((p.objective for p in plans if p is not None), default=inf)), TRIES, TRIES)
     return Space(space_words([None, *paces[1:]]), tuple(forms), tuple(plans))
+
+
+def _so_far(asked: PlanQuestion, least: float) -> str:
+    """The stage of the search, with what is reached."""
+    return f"folds, {objective(least, asked.options.goal)} so far" if least < inf else "folds"
 
 
 def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]:
