@@ -11,9 +11,9 @@ from math import inf
 
 import numpy as np
 
-from dovetail.certificate.bound import Form, Prices
+from dovetail.certificate.bound import Prices, SearchedForm
 from dovetail.certificate.check import GOALS, ROUNDED, Certificate, graph_digest, plan_digest, space_words
-from dovetail.certificate.columns import DividedNode
+from dovetail.certificate.columns import SLACK, DividedNode
 from dovetail.errors import InternalError, UnsupportedError
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Graph
@@ -51,6 +51,11 @@ def certify(graph: Graph, platform: Platform, options: Options, plan: Plan, spac
     return plan, Certificate(command, graph_digest(graph), plan_digest(document), plan.goal.value, bound, forms).text()
 
 
+def divided(assignment: Assignment) -> dict[str, DividedNode]:
+    """Splits as the checker has them."""
+    return {name: DividedNode(s.axis, tuple(s.pieces), s.reducer) for name, s in assignment.items()}
+
+
 def certified(graph: Graph, platform: Platform, paces: Sequence[int | None], pins: Assignment, plan: Plan,
               progress: Progress = silent) -> tuple[float, tuple[tuple[int, int | None, Mapping[str, float]], ...]]:
     """The highest bound up to a plan's own that prices prove over forms of an FPGA, and these prices.
@@ -66,11 +71,11 @@ def certified(graph: Graph, platform: Platform, paces: Sequence[int | None], pin
                                f"{', '.join(GOALS)} in {Mode.CONCURRENT} mode")
     elsewhere = bool(set(plan.space).difference(space_words(paces)))
     bound = (plan.objective if elsewhere else plan.lower_bound) * (1 - SURE)
-    fixed = {name: DividedNode(s.axis, tuple(s.pieces), s.reducer) for name, s in pins.items()}
+    fixed = divided(pins)
     found: list[Prices] = []
     for index, pace in enumerate(paces):
         progress("certificate", index, len(paces))
-        form = Form(graph, platform if pace is None else platform.with_pace(pace), plan.goal.value, bound, fixed)
+        form = SearchedForm(graph, platform if pace is None else platform.with_pace(pace), plan.goal.value, bound, fixed)
         prices, most = priced(form, bound)
         proven = prices.proven()
         if proven is False:
@@ -94,7 +99,7 @@ def _scaled(prices: Prices, bound: float) -> Prices:
     return Prices(replace(form, ceiling_s=bound) if form.timed else form, prices.price * timed, bound)
 
 
-def priced(form: Form, bound: float) -> tuple[Prices, float]:
+def priced(form: SearchedForm, bound: float) -> tuple[Prices, float]:
     """Prices on what is limited with which the tree proves most, and how much that is; the search ends once that is `bound`."""
     limits = len(form.limits)
     busy = limits - len(form.timed)
@@ -104,7 +109,7 @@ def priced(form: Form, bound: float) -> tuple[Prices, float]:
     for _ in range(ROUNDS):
         tried = Prices(form, price, bound)
         cost, amounts = tried.cheapest()
-        value = cost + float(price @ amounts) - float(price[:busy].sum())
+        value = cost + float(price @ amounts) - float(price[:busy].sum()) * (1 + float(SLACK))
         if value > most:
             best, most = tried, value
         costs.append(cost)

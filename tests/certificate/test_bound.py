@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dovetail.certificate.bound import Form, Prices
+from dovetail.certificate.bound import Prices, SearchedForm
 from dovetail.certify import priced
 from dovetail.ir import Add, Conv, Graph, Window
 from dovetail.partition.device_costs import DeviceCosts
@@ -39,7 +39,7 @@ def hold(graph: Graph, platform: Platform, goal: str) -> None:
     """The best plan's objective is proven, more is not: with prices that were searched for, and with none."""
     best = Enumeration(Problem(graph, platform, DeviceCosts(), goal=Goal(goal))).best
     for bound, proven in ((best * (1 - 1e-8), True), (best * (1 + 1e-6), False)):
-        form = Form(graph, platform, goal, bound)
+        form = SearchedForm(graph, platform, goal, bound)
         found, _ = priced(form, bound)
         assert found.proven() is proven
         even = np.ones(len(form.limits)) / len(form.limits) if form.timed else np.zeros(len(form.limits))
@@ -62,14 +62,14 @@ def test_branches_at_once_are_in_the_space(shape: str, goal: str) -> None:
 def test_what_the_tree_proves_is_below_the_best_plan() -> None:
     platform = cramped("ecp5-85", 0.004)
     best = Enumeration(Problem(residual(), platform, DeviceCosts())).best
-    form = Form(residual(), platform, "latency")
+    form = SearchedForm(residual(), platform, "latency")
     _, most = priced(form, best * 10)
     assert 0 < most <= best * (1 + 1e-9)
 
 
 def test_pinned_nodes_stay_where_they_are() -> None:
     graph, platform = residual(), load_platform("tx2")
-    form = Form(graph, platform, "latency")
+    form = SearchedForm(graph, platform, "latency")
     everywhere, _ = priced(form, 1.0)
     name = graph.nodes[0].name
     gpu = next(s for s in form.own[name].splits if s.pieces == (("gpu", 0, 1),))

@@ -108,3 +108,20 @@ def test_plans_without_certificates_are_refused_by_name(tmp_path: Path, capsys: 
         assert main(["plan", MODEL, "-p", "tx2", *more, "--certificate", str(tmp_path / "x.cert")]) == 2
         assert said in capsys.readouterr().err
         assert not (tmp_path / "x.cert").exists()
+
+
+@pytest.mark.parametrize(("bound", "forms", "said"), [
+    (0.0, None, "line 6: a bound of 0"), (None, ((0, None, {}),), "line 7: these prices do not prove"),
+    (None, ((0, None, {"cpu": 1e308, "fpga lut": 1e308}),), "line 7: "),
+])
+def test_bounds_and_prices_that_say_nothing_are_refused(
+        bound: float | None, forms: tuple[tuple[int, None, dict[str, float]]] | None, said: str, made: Path, tmp_path: Path,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    claims, document = read((made / "ecp5-85.cert").read_text()), json.loads((made / "ecp5-85.json").read_text())
+    document["lower_bound"] = claims.bound if bound is None else bound
+    forged = Certificate(claims.command, claims.graph, plan_digest(document), claims.goal,
+                         claims.bound if bound is None else bound, claims.forms if forms is None else forms)
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    (tmp_path / "plan.cert").write_text(forged.text())
+    assert main(["check", str(tmp_path / "plan.json"), str(tmp_path / "plan.cert")]) == 1
+    assert said in capsys.readouterr().err

@@ -19,7 +19,7 @@ import numpy as np
 
 from dovetail.certificate.columns import SLACK, Columns, DividedNode, columns_of, limits_of, splits_of
 from dovetail.certificate.judge import at_once, in_order
-from dovetail.certificate.rules import SHARED, Place, Rules, Spent, delivery, run
+from dovetail.certificate.rules import SHARED, Rules, Spent, TensorPlaces, delivery, run
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.ir import Graph, Node
 from dovetail.ir.branches import Block
@@ -27,7 +27,7 @@ from dovetail.platform.device import Platform
 
 UNITS = 1 << 44
 """Units that a plan must cost to be dropped. Chosen: sums of ten thousand costs fit 64 bits, and rounding takes 1e-9."""
-ROUNDED = 1 - 2.0**-40
+ROUNDED_DOWN = 1 - 2.0**-40
 """What is left of a double that some thousand roundings may have made too large."""
 MOST_WAYS = 1000
 """Ways to run the arms of a block at once that are looked at one by one. Chosen, not measured."""
@@ -39,7 +39,7 @@ ENGINE = " engine "
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CostTable:
     """Cost and limited amounts of a node's columns (places x columns; amounts with one axis more, as parts of their limits)."""
 
     cost: Floats
@@ -52,7 +52,7 @@ class Way:
 
     devices: tuple[int, ...]
     join: int | None
-    table: Table
+    table: CostTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Relaxed:
 
 
 @dataclass(frozen=True)
-class Form:
+class SearchedForm:
     """A network on a board whose FPGAs have become something; `goal` is latency, energy or throughput.
 
     With `ceiling_s`, the interval below which no plan is to be, busy processors and lanes are limited amounts too.
@@ -118,12 +118,12 @@ class Form:
             for name, own in every.items()}
 
     @cached_property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, TensorPlaces]:
         """All places that each tensor can be in."""
         found = {t: self.rules.home(t) for t in self.rules.graph.inputs}
         for name, own in self.own.items():
             _, columns = self._numbered[name]
-            found[own.node.output] = Place(own.held[columns], own.stream_s[columns])
+            found[own.node.output] = TensorPlaces(own.held[columns], own.stream_s[columns])
         return found
 
     @cached_property
@@ -166,20 +166,20 @@ class Form:
         return found
 
     @cached_property
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, CostTable]:
         """Of every node by the place of the input it pays for."""
-        graph = self.rules.graph
-        return {n.name: self.table(n, [self.places[t] if t == self.parents[n.name] or graph.producer(t) is None else Place(None)
+        graph, free = self.rules.graph, TensorPlaces(None)
+        return {n.name: self.table(n, [self.places[t] if t == self.parents[n.name] or graph.producer(t) is None else free
                                        for t in n.inputs]) for n in graph.nodes}
 
-    def table(self, node: Node, places: Sequence[Place]) -> Table:
+    def table(self, node: Node, places: Sequence[TensorPlaces]) -> CostTable:
         """Costs of all columns of a node, with the way home of what it makes."""
         own = self.own[node.name]
         spent = run(self.rules, own, places)
         home = delivery(self.rules, node.output, self.places[node.output]) if node.output in self.rules.graph.outputs else None
         return self._counted(spent, own, home, self.place_of(node.name))
 
-    def _counted(self, spent: Spent, own: Columns, home: Spent | None, place_of: Ints) -> Table:
+    def _counted(self, spent: Spent, own: Columns, home: Spent | None, place_of: Ints) -> CostTable:
         seconds, joules = spent.done_s, spent.moved_j + own.energy_j
         busy = dict(spent.busy_s)
         if home is not None:
@@ -189,7 +189,7 @@ class Form:
         cost = {"latency": seconds, "energy": joules + self.rules.idle_w * seconds, "throughput": seconds * 0.0}[self.goal]
         parts = [np.broadcast_to(busy.get(name, 0.0), seconds.shape) for name in self.timed]
         taken = np.broadcast_to(own.amounts, (*seconds.shape, own.amounts.shape[1]))
-        return Table(cost, np.concatenate([taken, *(p[..., None] for p in parts)], axis=-1) / self._whole)
+        return CostTable(cost, np.concatenate([taken, *(p[..., None] for p in parts)], axis=-1) / self._whole)
 
     @cached_property
     def _whole(self) -> Floats:
@@ -198,7 +198,7 @@ class Form:
     @cached_property
     def ways(self) -> dict[str, list[Way]]:
         """Of every block by its fork, all ways to run its arms at once; one that costs least of all where they are too many."""
-        outside = {t: Place(None) for t in self.places}
+        outside = {t: TensorPlaces(None) for t in self.places}
         return {b.fork: list(self.at_once(b, {**outside, b.fork: self.places[b.fork]})) for b in self.ordered[1]}
 
     def too_many(self, block: Block) -> bool:
@@ -212,7 +212,7 @@ class Form:
             found.append({int(own.has[c].argmax()): c for c, s in enumerate(own.splits) if s.axis is None})
         return {d: [f[d] for f in found] for d in found[0] if all(d in f for f in found)}
 
-    def at_once(self, block: Block, places: Mapping[str, Place]) -> Iterator[Way]:
+    def at_once(self, block: Block, places: Mapping[str, TensorPlaces]) -> Iterator[Way]:
         """All ways to run a block at once, where its inputs lie in given places."""
         able = [self._able(arm) for arm in block.arms]
         if self.too_many(block):
@@ -226,22 +226,19 @@ class Form:
                     for n, c in zip(arm, has[d], strict=True)]
             for join in (None, *joins):
                 around = arms if join is None else [*arms, (self.own[block.join.name].take(joins[join]), join)]
-                made = {own.node.output: Place(own.held, own.stream_s) for own, _ in around}
-                known = {**places, **made}
-                if join is not None:  # what else the join reads is wherever it wants it, unless it is known
-                    known |= {t: places[t] for t in block.join.inputs if t not in made}
-                latest, spent = at_once(self.rules, around, known)
+                made = {own.node.output: TensorPlaces(own.held, own.stream_s) for own, _ in around}
+                latest, spent = at_once(self.rules, around, {**places, **made})
                 yield Way(devices, join, self._together(around, latest, spent, join is not None and block.join.output))
 
     def _together(self, around: Sequence[tuple[Columns, int]], latest: Floats, spent: Sequence[Spent],
-                  output: str | bool) -> Table:
+                  output: str | bool) -> CostTable:
         joules = sum(s.moved_j + own.energy_j for s, (own, _) in zip(spent, around, strict=True))
         if isinstance(output, str) and output in self.rules.graph.outputs:
-            home = delivery(self.rules, output, Place(around[-1][0].held, around[-1][0].stream_s))
+            home = delivery(self.rules, output, TensorPlaces(around[-1][0].held, around[-1][0].stream_s))
             latest, joules = latest + home.done_s, joules + home.moved_j
         cost = latest if self.goal == "latency" else joules + self.rules.idle_w * latest
         amounts = sum(own.amounts[0] for own, _ in around) / self._whole
-        return Table(cost[:, 0], np.asarray(amounts))
+        return CostTable(cost[:, 0], np.asarray(amounts))
 
     def _least_way(self, block: Block) -> Way:
         """Less than any way at once: the longest arm, or all arms shared evenly, nothing moved, nothing limited taken."""
@@ -250,26 +247,26 @@ class Form:
         seconds = max(max(map(sum, quick)), sum(map(sum, quick)) / len(self.rules.names))
         joules = sum(self.own[n.name].energy_j.min() for n in block.nodes)
         cost = seconds if self.goal == "latency" else joules + self.rules.idle_w * seconds
-        return Way((), None, Table(np.full(1, cost), np.zeros(len(self.limits))))
+        return Way((), None, CostTable(np.full(1, cost), np.zeros(len(self.limits))))
 
 
 @dataclass(frozen=True)
 class Prices:
     """A form with a price for each part of a limit, and the bound to be proven; makes whole units of costs."""
 
-    form: Form
+    form: SearchedForm
     price: Floats
     bound: float
     known: dict[tuple[str, int], Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def threshold(self) -> float:
-        """What a plan below the bound costs less than, limits paid for."""
-        return (0.0 if self.form.goal == "throughput" else self.bound) + float(self.price.sum())
+        """What a plan below the bound costs less than, limits paid for with the slack that plans have."""
+        return (0.0 if self.form.goal == "throughput" else self.bound) + float(self.price.sum()) * (1 + float(SLACK))
 
-    def units(self, table: Table) -> Ints:
+    def units(self, table: CostTable) -> Ints:
         """Rounded down; more than enough is enough."""
-        score = (table.cost + table.amounts @ self.price) * (ROUNDED * UNITS / self.threshold)
+        score = (table.cost + table.amounts @ self.price) * (ROUNDED_DOWN * UNITS / self.threshold)
         return np.minimum(np.floor(score), 2.0 * UNITS).astype(np.int64)
 
     @cached_property
@@ -348,7 +345,9 @@ class Prices:
         return cost, amounts
 
     def proven(self) -> bool | None:
-        """Whether no plan of the form is below the bound; None where that takes too many partial plans."""
+        """Whether no plan of the form is below the bound; None where that takes too many partial plans, or prices are none."""
+        if not 0 < self.threshold < inf:
+            return None
         if self.value >= UNITS:
             return True
         return None if any(self.form.too_many(b) for b in self.form.ordered[1]) else _Search(self).none_below()
@@ -413,7 +412,7 @@ class _Search:
         tensors = [t for t in every.places if t not in names and any(t in n.inputs for n in (*block.nodes, block.join))]
         rows, number = self._combinations(every, tensors)
         places = {t: self._place(t, rows[:, i]) for i, t in enumerate(tensors)}
-        for way in self.form.at_once(block, {**dict.fromkeys(self.form.places, Place(None)), **places}):
+        for way in self.form.at_once(block, {**dict.fromkeys(self.form.places, TensorPlaces(None)), **places}):
             made = {n.output: self.form.whole_place(n, d) for arm, d in zip(block.arms, way.devices, strict=True) for n in arm}
             made |= {block.join.output: self.form.whole_place(block.join, way.join)} if way.join is not None else {}
             after = self.graph.position(block.nodes[-1].name) + 1 + (way.join is not None)
@@ -423,11 +422,11 @@ class _Search:
             below = (found.spent + np.stack(self._rest(found, after)) < UNITS).all(axis=0)
             self._add(after, found.take(np.nonzero(below)[0]))
 
-    def _place(self, tensor: str, numbers: Ints) -> Place:
+    def _place(self, tensor: str, numbers: Ints) -> TensorPlaces:
         place = self.form.places[tensor]
         assert place.regions is not None
         assert place.stream_s is not None
-        return Place(place.regions[numbers], place.stream_s[numbers])
+        return TensorPlaces(place.regions[numbers], place.stream_s[numbers])
 
     def _combinations(self, every: _Labels, tensors: Sequence[str]) -> tuple[Ints, Ints]:
         """The different places of some tensors together, and which each partial plan has."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.certificate.bound import Form, Prices
+from dovetail.certificate.bound import Prices, SearchedForm
 from dovetail.certificate.columns import SLACK, DividedNode, limits_of
 from dovetail.certificate.judge import judge
 from dovetail.errors import DovetailError
@@ -133,7 +133,10 @@ def read(text: str) -> Certificate:
                 raise RefusedError(f"certificate, line {number}: {line[:60]!r} says nothing that is known")
     if not forms or len({pace for _, pace, _ in forms}) != len(forms):
         raise RefusedError("certificate, line 7: no form, or one twice; each needs prices of its own")
-    return Certificate(said["command"], said["graph"], said["plan"], said["goal"], _number(6, said["bound"]), tuple(forms))
+    bound = _number(6, said["bound"])
+    if not bound:
+        raise RefusedError("certificate, line 6: a bound of 0 says nothing")
+    return Certificate(said["command"], said["graph"], said["plan"], said["goal"], bound, tuple(forms))
 
 
 def _number(line: int, text: str) -> float:
@@ -160,14 +163,14 @@ def check(document: Mapping[str, Any], certificate: Certificate, graph: Graph, p
     if (document["goal"], document["mode"]) != (certificate.goal, "concurrent"):
         raise RefusedError(f"certificate, line 5: goal {certificate.goal}, and the plan's is {document['goal']}, "
                            f"{document['mode']}")
-    board = _board(document, platform, certificate)
-    objective = _check_plan(document, graph, board)
+    objective = _check_plan(document, graph, _board(document, platform, certificate))
     covered, uncovered = _space(document, platform, certificate)
     if not document["lower_bound"] <= certificate.bound * (1 + ROUNDED):
         raise RefusedError(f"plan, lower_bound: {document['lower_bound']!r} is above the bound {certificate.bound!r} of line 6")
     for index, (line, pace, prices) in enumerate(certificate.forms):
         progress("forms", index, len(certificate.forms))
-        form = Form(graph, platform if pace is None else platform.with_pace(pace), certificate.goal, certificate.bound, pins)
+        board = platform if pace is None else platform.with_pace(pace)
+        form = SearchedForm(graph, board, certificate.goal, certificate.bound, pins)
         if unknown := [name for name in prices if name not in form.limits]:
             raise RefusedError(f"certificate, line {line}: a price on {unknown[0]}, which nothing limits")
         price = np.array([prices.get(name, 0.0) for name in form.limits])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.certificate.columns import Columns, DividedNode, Numbers, columns_of, limits_of
-from dovetail.certificate.rules import Clock, Place, Rules, Spent, delivery, run
+from dovetail.certificate.rules import ArmClock, Rules, Spent, TensorPlaces, delivery, run
 from dovetail.errors import BuildError
 from dovetail.ir import Axis, Graph
 from dovetail.ir.branches import Block, blocks, contiguous
@@ -18,7 +18,7 @@ from dovetail.platform.device import Platform
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ExactFigures:
     """Seconds and joules of one frame, seconds between frames, and what of each limited resource is taken."""
 
     latency_s: Fraction
@@ -34,7 +34,7 @@ def in_order(graph: Graph) -> tuple[Graph, tuple[Block, ...]]:
     return ordered, found if ordered is graph else blocks(ordered)
 
 
-def judge(graph: Graph, platform: Platform, splits: Mapping[str, DividedNode]) -> Judgement:
+def judge(graph: Graph, platform: Platform, splits: Mapping[str, DividedNode]) -> ExactFigures:
     """The exact cost of a plan; BuildError names the first node whose split cannot be."""
     graph, forks = in_order(graph)
     for node in graph.nodes:
@@ -47,7 +47,7 @@ def judge(graph: Graph, platform: Platform, splits: Mapping[str, DividedNode]) -
         if not len(own[node.name]):
             raise BuildError(f"node {node.name}: {_words(splits[node.name])} cannot run there, or exceeds the device alone")
     places = {t: rules.home(t) for t in graph.inputs} | {
-        n.output: Place(own[n.name].held, own[n.name].stream_s) for n in graph.nodes}
+        n.output: TensorPlaces(own[n.name].held, own[n.name].stream_s) for n in graph.nodes}
     alone = {n.name: run(rules, own[n.name], [places[t] for t in n.inputs]) for n in graph.nodes}
     latency: Any = Fraction(0)
     hidden: set[str] = set()
@@ -69,7 +69,7 @@ def judge(graph: Graph, platform: Platform, splits: Mapping[str, DividedNode]) -
         for name, seconds in spent.busy_s.items():
             busy[name] = busy.get(name, Fraction(0)) + seconds.item()
     amounts = sum((own[n.name].amounts[0] for n in graph.nodes), np.full(len(limits_of(platform)), Fraction(0)))
-    return Judgement(latency, joules, max(busy.values(), default=Fraction(0)),
+    return ExactFigures(latency, joules, max(busy.values(), default=Fraction(0)),
                      dict(zip(limits_of(platform), amounts.tolist(), strict=True)))
 
 
@@ -82,7 +82,8 @@ def arm_devices(block: Block, splits: Mapping[str, DividedNode]) -> tuple[str, .
     return devices if len(set(devices)) > 1 else None
 
 
-def at_once(rules: Rules, around: Sequence[tuple[Columns, int]], places: Mapping[str, Place]) -> tuple[Numbers, list[Spent]]:
+def at_once(rules: Rules, around: Sequence[tuple[Columns, int]],
+            places: Mapping[str, TensorPlaces]) -> tuple[Numbers, list[Spent]]:
     """When the last of some nodes is done that begin together, each whole on a device (one column); and what each spent."""
     lanes: dict[str, Numbers] = {}
     made: dict[str, tuple[int, Numbers]] = {}
@@ -95,7 +96,7 @@ def at_once(rules: Rules, around: Sequence[tuple[Columns, int]], places: Mapping
                 where, at = made[t]
                 ready[where] = np.maximum(ready[where], at) if where in ready else at
         begin = np.maximum(free.get(d, rules.zeros(1, 1)), ready.get(d, rules.zeros(1, 1)))
-        found = run(rules, own, [places[t] for t in own.node.inputs], Clock(lanes, ready, {d: begin}))
+        found = run(rules, own, [places[t] for t in own.node.inputs], ArmClock(lanes, ready, {d: begin}))
         made[own.node.output], free[d] = (d, found.done_s), found.done_s
         spent.append(found)
     latest = spent[0].done_s

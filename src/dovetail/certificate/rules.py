@@ -30,7 +30,7 @@ SHARED = "engine shared by layers"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlaces:
     """Where a tensor may lie: regions as places x devices x dimensions x 2; None stands for wherever it is wanted."""
 
     regions: Ints | None
@@ -79,12 +79,12 @@ class Rules:
     def zeros(self, *shape: int) -> Numbers:
         return np.full(shape, Fraction(0), dtype=object) if self.exact else np.zeros(shape)
 
-    def home(self, tensor: str) -> Place:
+    def home(self, tensor: str) -> TensorPlaces:
         """The place of a graph input: whole on the host."""
         region = whole(self.graph.shape(tensor)) or ((0, 1),)
         regions = np.zeros((1, len(self.names), len(region), 2), dtype=np.int64)
         regions[0, self.names.index(self.platform.host)] = region
-        return Place(regions, self.zeros(1))
+        return TensorPlaces(regions, self.zeros(1))
 
     def lanes(self, source: int, target: int) -> tuple[str, ...]:
         """One direction of every link on the way, or both of one that is half duplex."""
@@ -126,7 +126,7 @@ class Rules:
 
 
 @dataclass
-class Clock:
+class ArmClock:
     """When lanes are free, and when what each device holds was made: all zero before a node that runs by itself."""
 
     lanes: dict[str, Numbers] = field(default_factory=dict)
@@ -134,9 +134,9 @@ class Clock:
     begin: Mapping[int, Numbers] = field(default_factory=dict)
 
 
-def run(rules: Rules, own: Columns, places: Sequence[Place], clock: Clock | None = None) -> Spent:
+def run(rules: Rules, own: Columns, places: Sequence[TensorPlaces], clock: ArmClock | None = None) -> Spent:
     """Run a node in all its columns on inputs in all given places."""
-    clock = Clock() if clock is None else clock
+    clock = ArmClock() if clock is None else clock
     graph, node = rules.graph, own.node
     rows = max((len(p.regions) for p in places if p.regions is not None), default=1)
     shape, zero = (rows, len(own)), rules.zeros(rows, len(own))
@@ -209,7 +209,7 @@ def run(rules: Rules, own: Columns, places: Sequence[Place], clock: Clock | None
     return Spent(latest, moved_j, busy)
 
 
-def _flows(node: Node, own: Columns, places: Sequence[Place], d: int) -> Flags:
+def _flows(node: Node, own: Columns, places: Sequence[TensorPlaces], d: int) -> Flags:
     """Where all that a piece reads was made on its device in exactly that region."""
     same: Flags = np.ones((1, len(own)), dtype=np.bool_)
     for read, place in zip(own.reads, places, strict=True):
@@ -219,7 +219,7 @@ def _flows(node: Node, own: Columns, places: Sequence[Place], d: int) -> Flags:
     return same
 
 
-def _bytes(rules: Rules, own: Columns, places: Sequence[Place], s: int, d: int) -> Numbers:
+def _bytes(rules: Rules, own: Columns, places: Sequence[TensorPlaces], s: int, d: int) -> Numbers:
     """Bytes that a device holds of what a piece elsewhere reads; what is read twice alike comes once."""
     total: Any = np.zeros((1, len(own)), dtype=np.int64)
     for i, (tensor, read, place) in enumerate(zip(own.node.inputs, own.reads, places, strict=True)):
@@ -235,7 +235,7 @@ def _bytes(rules: Rules, own: Columns, places: Sequence[Place], s: int, d: int) 
     return np.asarray(total, dtype=object if rules.exact else np.float64)
 
 
-def delivery(rules: Rules, tensor: str, place: Place) -> Spent:
+def delivery(rules: Rules, tensor: str, place: TensorPlaces) -> Spent:
     """Bring a graph output home from each of its places; the last node's may leave while it is made."""
     assert place.regions is not None
     host, rows = rules.names.index(rules.platform.host), len(place.regions)

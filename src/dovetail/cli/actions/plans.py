@@ -10,8 +10,7 @@ from io import StringIO
 
 from dovetail import pipeline, terminal
 from dovetail.certificate.check import RefusedError, check, read
-from dovetail.certificate.columns import DividedNode
-from dovetail.certify import certify
+from dovetail.certify import certify, divided
 from dovetail.cli.actions.requested import board as board_of
 from dovetail.cli.actions.requested import board_and_planning, named_board, planning
 from dovetail.cli.options import above_zero, shapes
@@ -77,8 +76,7 @@ def check_command(options: argparse.Namespace) -> int:
         graph, _ = graph_to_plan(options.model or asked.model, asked.calibration, asked.bits, shapes(asked), progress,
                                  Equalise(asked.equalise))
         platform = board.with_fill(wanted.fill).with_link_logic()
-        pins = {name: DividedNode(s.axis, tuple(s.pieces), s.reducer) for name, s in wanted.pinned(graph).items()}
-        verdict = check(document, certificate, graph, platform, pins, progress)
+        verdict = check(document, certificate, graph, platform, divided(wanted.pinned(graph)), progress)
     emit(options.json, asdict(verdict) | {"gap": verdict.gap, "accepted": True}, lambda: terminal.checked(verdict))
     return 0
 
