@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle
 
 import numpy as np
 import torch
 import triton
 
 from dovetail.errors import UnsupportedError, UsageError
+from dovetail.gpu.lane import Lane, open_lane
 from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
 from dovetail.gpu.memory import planned
 from dovetail.gpu.remembered import for_gpu
@@ -36,21 +39,35 @@ class Compiled:
     launcher: Launcher
     calls: tuple[tuple[Call, Config], ...]
     replay: Callable[[], None] = lambda: None
+    lanes: tuple[Lane, ...] = ()
+
+    @property
+    def images(self) -> int:
+        """The batch the network was compiled for."""
+        return next(iter(self.lowered.inputs.values())).images
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Results of frames, in batches of the size the network was compiled for."""
-        images = next(iter(self.lowered.inputs.values())).images
         given, found = frames_of(self.graph, inputs), dict[str, list[Array]]()
-        count = len(next(iter(given.values())))
-        for start in range(0, count, images):
-            for name, place in self.lowered.inputs.items():
-                frames = given[name][start:start + images]
-                filled = np.concatenate([frames, *[frames[-1:]] * (images - len(frames))])  # the last frame fills up a batch
-                self.load(name, filled, place)
-            self.replay()
-            for name, place in self.lowered.outputs.items():
-                found.setdefault(name, []).append(self.stored(name, place)[:count - start])
-        return {name: np.concatenate(parts) for name, parts in found.items()}
+        count, waiting = len(next(iter(given.values()))), deque[Lane]()
+        for lane, start in zip(cycle(self.lanes), range(0, count, self.images), strict=False):
+            if len(waiting) == len(self.lanes):
+                self.collect(waiting.popleft(), found)
+            lane.submit({name: self.typed(name, frames[start:start + self.images]) for name, frames in given.items()})
+            waiting.append(lane)
+        for lane in waiting:
+            self.collect(lane, found)
+        return {name: np.concatenate(parts)[:count] for name, parts in found.items()}
+
+    def collect(self, lane: Lane, found: dict[str, list[Array]]) -> None:
+        """Put what a lane made behind what was found before."""
+        for name, values in lane.results(self.graph).items():
+            found.setdefault(name, []).append(values)
+
+    def typed(self, name: str, frames: Array) -> Array:
+        """Frames in the type in which they travel."""
+        scheme = self.graph.tensors[name].scheme
+        return frames.astype(np.float32 if scheme is None else scheme.dtype, copy=False)
 
     def load(self, name: str, frames: Array, place: TensorLayout) -> None:
         """Put frames (images x channels x rows x columns) where the first kernel reads them, by planes or by pixels."""
@@ -59,19 +76,6 @@ class Compiled:
         laid_out = values if place.planar or values.ndim == 2 else values.transpose(0, 2, 3, 1)
         tensor = torch.from_numpy(np.ascontiguousarray(laid_out).reshape(-1))
         self.launcher.place(place)[:tensor.numel()].copy_(tensor.to(TYPES[self.lowered.kind]))
-
-    def stored(self, name: str, place: TensorLayout) -> Array:
-        """An output as the model has it."""
-        flat = self.launcher.buffers[place.buffer].cpu().float().numpy()
-        maps = flat[:place.pixels * place.pitch].reshape(place.images, place.height, place.width, place.pitch)
-        own = maps[..., place.offset:place.offset + place.channels].transpose(0, 3, 1, 2)
-        tensor = self.graph.tensors[name]
-        shaped = own.reshape(place.images, *tensor.shape[1:])
-        if tensor.scheme is None:
-            return np.array(shaped, dtype=np.float32)  # a copy: the next frames come to the same place
-        values: Array = (shaped + (0 if tensor.scheme.signed else STORED_OFFSET)).astype(tensor.scheme.dtype)
-        return values
-
 
 def frames_of(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """A model's inputs as arrays, frames first; UsageError names what is missing or of another form, since kernels would not."""
@@ -122,8 +126,13 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
     if none := [p.call for p in parts if p.seconds == float("inf")]:
         raise UnsupportedError(f"node {none[0].nodes[0]}: none of its kernels runs on this GPU; such parts run in the integer "
                                "interpreter")
-    launcher.share_memory(planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()]))
+    memory = planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()])
+    launcher.share_memory(memory)
     launches = [launcher.bound(part.call, part.config) for part in parts]
-    made = Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts))
-    made.replay = captured(launches) if timing else lambda: launch_all(launches)
-    return made
+    lanes = [open_lane(graph, lowered, launcher, launches)]
+    if timing:
+        beside = replace(launcher, buffers={})
+        beside.share_memory(memory)
+        lanes.append(open_lane(graph, lowered, beside, [beside.bound(part.call, part.config) for part in parts]))
+    return Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts),
+                    captured(launches) if timing else lambda: launch_all(launches), tuple(lanes))
