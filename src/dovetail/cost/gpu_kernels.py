@@ -79,6 +79,7 @@ def kernel_answers(graph: Graph, questions: Sequence[Question], device: Device) 
                 shapes += [_shape(graph, node, work, i) for i in range(here.start, here.stop)]
             at = here.stop
     alone[places] = behind[places] = best_seconds(gpu, KIND, shapes)
+    alone, behind = np.array((alone, behind)) * device.parameters.get("kernel_factor", 1.0)
     joules = calibrated_joules(work, np.where(np.isfinite(alone), alone, 0.0), device)
     found, width = judged(), judged().best_error_90
     extrapolated = device.kernels != FITTED_ON or KIND != FITTED_KIND
