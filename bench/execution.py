@@ -13,8 +13,8 @@ and ONNX Runtime takes the GPU's part: figures of no worth, which show that the 
 | cpu NAME, gpu NAME | the three networks to calibrate on |
 | cpu layers | designed layers on the CPU |
 | board, predictions | the fitted board; plans and times of the other four, alone on each device and as planned |
-| judged NAME | the same measured |
-| shared NAME | frames divided between CPU and GPU beside either alone |
+| judged NAME, ... | the same measured, plans for throughput last |
+| shared NAME xBATCH | frames divided between CPU and GPU beside either alone |
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import platform
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -66,7 +67,7 @@ SMALL = ("squeezenet1.1@32", "unet-small@32", "mobilenet-v2-0.5@32", "shufflenet
 SEED = 32
 CALIBRATED = 3
 """Networks that are drawn to calibrate on; the others are judged."""
-SHARED = (("mobilenet-v2-0.5@64", 1), ("mobilenet-v2-0.5@64", 8), ("mobilenet-v2", 64))
+SHARED = (("mobilenet-v2-0.5@64", 1), ("mobilenet-v2", 64))
 """Networks and batches beyond those that are compiled anyway: small frames, and a large batch."""
 SHARED_SMALL = (("squeezenet1.1@32", 2),)
 COMPILING_S = 12.0
@@ -74,6 +75,10 @@ COMPILING_S = 12.0
 LEAST_COMPILING_S = 5.0
 IN_PLACE_S = 4.0
 """Seconds of choosing kernels anew inside the network; a tuner by itself takes 12."""
+SEGMENT_S = 20.0
+"""Seconds that must be left for tuning one more segment."""
+ALONE = ("cpu", "gpu")
+PLANS = tuple(f"plan {goal}" for goal in (Goal.LATENCY, Goal.THROUGHPUT))
 PACKAGES = ("numpy", "scipy", "onnx", "onnxruntime", "torch", "triton")
 
 
@@ -91,7 +96,9 @@ class Bench:
     quick: bool
     record: dict[str, Any]
     begun: float = field(default_factory=time.perf_counter)
+    names: tuple[str, ...] = NETWORKS
     graphs: dict[str, Graph] = field(default_factory=dict)
+    references: dict[str, dict[str, Array]] = field(default_factory=dict)
     compiled: dict[tuple[str, int], Compiled | str] = field(default_factory=dict)
 
     @property
@@ -106,24 +113,26 @@ class Bench:
     def threads(self) -> int:
         return os.cpu_count() or 1
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return SMALL if self.quick else NETWORKS
-
     def left_s(self) -> float:
         return self.budget_s - (time.perf_counter() - self.begun)
 
-    def step(self, name: str, work: Callable[[], Any], expected_s: float = 0.0) -> Any:
-        """What a step found, now or in an earlier run."""
+    def step(self, name: str, work: Callable[[], Any], expected_s: float = 0.0, optional: bool = False) -> Any:
+        """What a step found, now or in an earlier run; an `optional` one that fails is noted, and tried again by the next run."""
         steps = self.record.setdefault("steps", {})
-        if name in steps:
+        if name in steps and not steps[name].get("failed"):
             return steps[name]["found"]
         if self.left_s() < expected_s:
             raise OutOfTimeError(name)
         print(f"[{time.perf_counter() - self.begun:6.1f} s] {name} ...", end=" ", flush=True)
-        begun = time.perf_counter()
-        found = work()
-        steps[name] = {"seconds": time.perf_counter() - begun, "found": found}
+        begun, failed = time.perf_counter(), False
+        try:
+            found = work()
+        except (RuntimeError, DovetailError, AssertionError, ValueError, KeyError) as reason:
+            if not optional or "illegal" in str(reason) or "CUDA error" in str(reason):  # after such nothing runs in this process
+                raise
+            traceback.print_exc()
+            found, failed = {"not possible": f"failed: {type(reason).__name__}: {reason}"}, True
+        steps[name] = {"seconds": time.perf_counter() - begun, "found": found, **({"failed": True} if failed else {})}
         replace_text(self.path, json.dumps(self.record, indent=1) + "\n")
         print(f"{steps[name]['seconds']:.1f} s", flush=True)
         return found
@@ -143,8 +152,9 @@ class Bench:
 
     def wanted(self, name: str) -> dict[str, Array]:
         """The reference's results of one frame of noise."""
-        graph = self.graph(name)
-        return dict(run_integer(graph, noise(graph, 1)))
+        if name not in self.references:
+            self.references[name] = dict(run_integer(self.graph(name), noise(self.graph(name), 1)))
+        return self.references[name]
 
     def on_gpu(self, name: str, images: int = 1, graph: Graph | None = None) -> Compiled | str:
         """A network's kernels, or why there are none; tuned once."""
@@ -191,6 +201,15 @@ def on_cpu(bench: Bench, name: str, forms: tuple[str, ...] = FORMS) -> dict[str,
     return found
 
 
+def exact_on_cpu(bench: Bench, name: str, first: str) -> dict[str, Any]:
+    """A network on the CPU in the form that layers were measured in, or the first other one that is exact on it."""
+    for form in (first, *(f for f in FORMS if f != first)):
+        found = on_cpu(bench, name, (form,))[form]
+        if not found["wrong"]:
+            return {"form": form, **found}
+    raise SystemExit(f"cpu: no form of ONNX Runtime gives the reference's integers of {name}")
+
+
 def chosen_form(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The fastest form that is exact on all networks."""
     times = {form: sum(one[form]["median_s"] for one in found.values()) for form in FORMS
@@ -228,7 +247,7 @@ def board_of(bench: Bench, form: str, calibrate: list[str], steps: Mapping[str, 
             estimated = calibration.judged(graph, board, calibration.everything_on(graph, "gpu"))
             gpu.append((measured["kernels_s"], sum(n.compute_s for n in estimated.nodes)))
             layouts.append(measured["graph_s"] - measured["kernels_s"])
-    factors = [calibration.mean_ratio([m for m, _ in rows], [p for _, p in rows]) for rows in (cpu, gpu)]
+    factors = [min(calibration.mean_ratio([m for m, _ in rows], [p for _, p in rows]), 100.0) for rows in (cpu, gpu)]
     scaled = calibration.scaled(board, *factors)
     return {"layers_alone": platform_to_dict(board), "platform": platform_to_dict(scaled), "cpu_factor": factors[0],
             "gpu_factor": factors[1], "cpu_measured_predicted_s": cpu, "gpu_measured_predicted_s": gpu, "layouts_s": layouts}
@@ -247,7 +266,7 @@ def predicted(bench: Bench, name: str, board: Platform, started: Mapping[str, An
         found["gpu"] = {**gpu, "stream_s": max(gpu["interval_s"], host_s(graph, started, copied))}
     else:
         found["gpu"] = {"not possible": f"no kernel for {len(without)} nodes, the first {without[0].name} ({without[0].op.kind})"}
-    for goal in (Goal.LATENCY, Goal.THROUGHPUT):
+    for key, goal in zip(PLANS, (Goal.LATENCY, Goal.THROUGHPUT), strict=True):
         pins = {n.name: whole_on("cpu") for n in without}
         begun = time.perf_counter()
         plan, _ = make_plan(graph, board, Options(goal=goal, explained=False, rivals=False), pins)
@@ -255,12 +274,12 @@ def predicted(bench: Bench, name: str, board: Platform, started: Mapping[str, An
         parts = {device: [s.name for s in program.segments if s.device == device] for device in ("cpu", "gpu")}
         own = calibration.said(calibration.judged(graph, board, plan.assignment))
         waits = overhead * len(parts["cpu"])
-        found[f"plan {goal}"] = {**own, "latency_s": own["latency_s"] + waits, "planning_s": time.perf_counter() - begun,
-                                 "stream_s": max(own["interval_s"], own["busy_s"].get("cpu", 0.0) + waits,
-                                                 host_s(graph, started, copied) if not parts["cpu"] else 0.0),
-                                 "segments": {d: len(s) for d, s in parts.items()}, "lower_bound_s": plan.lower_bound,
-                                 "alone_on": next((d for d, s in parts.items() if len(s) == len(program.segments) == 1), None),
-                                 "plan": plan_to_json(plan, board)}
+        found[key] = {**own, "latency_s": own["latency_s"] + waits, "planning_s": time.perf_counter() - begun,
+                      "stream_s": max(own["interval_s"], own["busy_s"].get("cpu", 0.0) + waits,
+                                      host_s(graph, started, copied) if not parts["cpu"] else 0.0),
+                      "segments": {d: len(s) for d, s in parts.items()}, "lower_bound_s": plan.lower_bound,
+                      "alone_on": next((d for d, s in parts.items() if len(s) == len(program.segments) == 1), None),
+                      "plan": plan_to_json(plan, board)}
     return found
 
 
@@ -278,6 +297,8 @@ def executed(bench: Bench, name: str, form: str, planned: Mapping[str, Any]) -> 
     program = lower(graph, plan.assignment)
     begun = time.perf_counter()
     for segment in program.segments:
+        if bench.left_s() < SEGMENT_S and not bench.quick:
+            raise OutOfTimeError(f"segment {segment.name} of {name}")
         made = "" if segment.device == "cpu" else bench.on_gpu(f"{name} {segment.name} {segment.nodes}", 1, segment.graph)
         if isinstance(made, str):
             runners[segment.name] = cpu_runner(segment.graph, form, bench.threads)
@@ -302,20 +323,17 @@ def executed(bench: Bench, name: str, form: str, planned: Mapping[str, Any]) -> 
     return {"tuned_s": tuned_s, "wrong": wrong, "latency": latency, "stream_s": streamed, "segments": segments, "notes": notes}
 
 
-def measured(bench: Bench, name: str, form: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """A judged network alone on either device and as planned."""
-    found: dict[str, Any] = {"cpu": on_cpu(bench, name, (form,))[form]}
-    found["gpu"] = on_gpu(bench, name)
-    for key in (k for k in said if k.startswith("plan")):
-        alone, own = said[key]["alone_on"], plan_from_json(said[key]["plan"]).assignment
-        same = [k for k in found if k.startswith("plan") and plan_from_json(said[k]["plan"]).assignment == own]
-        found[key] = {"same as": alone or same[0]} if alone or same else executed(bench, name, form, said[key])
-    return found
+def as_planned(bench: Bench, name: str, form: str, said: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A plan run, unless it is one device alone or a plan that is run already."""
+    own = plan_from_json(said[key]["plan"]).assignment
+    before = [k for k in PLANS[:PLANS.index(key)] if plan_from_json(said[k]["plan"]).assignment == own]
+    same = said[key]["alone_on"] or next(iter(before), None)
+    return {"same as": same} if same else executed(bench, name, form, said[key])
 
 
 def figures(found: Mapping[str, Any], key: str) -> tuple[float, float] | None:
-    """Measured seconds of one frame, and per frame of a stream."""
-    one = found[key]
+    """Measured seconds of one frame, and per frame of a stream; None of what was not, or could not be."""
+    one = found.get(key, {"not possible": "not measured yet"})
     while "same as" in one:
         one = found[one["same as"]]
     if "not possible" in one:
@@ -343,8 +361,9 @@ def summary(bench: Bench, draw: Mapping[str, Any]) -> None:
     """Print what was found, and put errors into the record."""
     steps, table = bench.record["steps"], dict[str, Any]()
     for name in draw["judge"]:
-        if f"judged {name}" in steps:
-            table[name] = compared(steps["predictions"]["found"][name], steps[f"judged {name}"]["found"])
+        found = {key: steps[f"judged {name}, {key}"]["found"] for key in (*ALONE, *PLANS) if f"judged {name}, {key}" in steps}
+        if found:
+            table[name] = compared(steps["predictions"]["found"][name], found)
             for row in table[name]:
                 print(f"{name:20} {row['what']:16} latency {row['latency_predicted_s'] * 1e6:9.1f} us predicted, "
                       f"{row['latency_measured_s'] * 1e6:9.1f} measured ({row['latency_error_percent']:+6.1f} %); stream "
@@ -380,12 +399,16 @@ def share(bench: Bench, name: str, images: int, form: str) -> dict[str, Any]:
     made = bench.on_gpu(name, images)
     if isinstance(made, str):
         return {"not possible": made}
-    return shared(bench.graph(name), made, form, bench.threads, 0.05 if bench.quick else 0.5, 1 if bench.quick else 3)
+    return shared(bench.graph(name), made, form, bench.threads, 0.2 if bench.quick else 0.4, 1 if bench.quick else 2)
 
 
 def run(bench: Bench) -> None:
     """All steps, each once."""
     steps = bench.record.setdefault("steps", {})
+
+    def form_of(name: str) -> str:
+        """The form in which a network is exact."""
+        return str(steps[f"judged {name}, cpu"]["found"]["form"]) if f"judged {name}, cpu" in steps else form
     bench.step("machine", lambda: machine(bench))
     able = bench.step("numbers", lambda: numbers(bench))
     draw = bench.step("draw", lambda: drawn(tuple(n for n in bench.names if "nodes" in able[n])))
@@ -398,18 +421,22 @@ def run(bench: Bench) -> None:
     bench.step("cpu layers", lambda: calibration.cpu_layers(form, bench.threads, bench.layer_effort, 20 if bench.quick else
                                                             calibration.EVERY, lambda: bench.left_s() - 60), 60)
     for name in draw["calibrate"]:
-        bench.step(f"gpu {name}", lambda n=name: on_gpu(bench, n), 0 if bench.quick else 60)
+        bench.step(f"gpu {name}", lambda n=name: on_gpu(bench, n), 0 if bench.quick else 60, True)
     fitted = bench.step("board", lambda: board_of(bench, form, draw["calibrate"], steps))
     board = platform_from_dict(fitted["platform"])
     said = bench.step("predictions", lambda: {n: predicted(bench, n, board, started, copied) for n in draw["judge"]})
     for name in draw["judge"]:
-        bench.step(f"judged {name}", lambda n=name: measured(bench, n, form, said[n]), 0 if bench.quick else 60)
+        bench.step(f"judged {name}, cpu", lambda n=name: exact_on_cpu(bench, n, form))
+        bench.step(f"judged {name}, gpu", lambda n=name: on_gpu(bench, n), 0 if bench.quick else 45, True)
+        bench.step(f"judged {name}, {PLANS[0]}", lambda n=name: as_planned(bench, n, form_of(n), said[n], PLANS[0]), 0, True)
     summary(bench, draw)
     for name in able:
         if "nodes" in able[name]:
-            bench.step(f"shared {name} x1", lambda n=name: share(bench, n, 1, form), 0 if bench.quick else 25)
+            bench.step(f"shared {name} x1", lambda n=name: share(bench, n, 1, form_of(n)), 0 if bench.quick else 15, True)
     for name, images in SHARED_SMALL if bench.quick else SHARED:
-        bench.step(f"shared {name} x{images}", lambda n=name, i=images: share(bench, n, i, form), 0 if bench.quick else 60)
+        bench.step(f"shared {name} x{images}", lambda n=name, i=images: share(bench, n, i, form), 0 if bench.quick else 50, True)
+    for name in draw["judge"]:
+        bench.step(f"judged {name}, {PLANS[1]}", lambda n=name: as_planned(bench, n, form_of(n), said[n], PLANS[1]), 0, True)
     summary(bench, draw)
 
 
@@ -417,6 +444,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True, help="the record to write, or to go on from")
     parser.add_argument("--networks", type=Path, help="folder for networks in integers (default: beside the record)")
+    parser.add_argument("--network", action="append", help=f"repeatable; default: {', '.join(NETWORKS)}")
     parser.add_argument("--budget", type=float, default=540.0, help="seconds (default: 540)")
     parser.add_argument("--quick", action="store_true", help="small networks, once each: shows that the script works")
     options = parser.parse_args()
@@ -425,7 +453,8 @@ def main() -> int:
     tuning.COMPILING_S, tuning.LEAST_COMPILING_S = COMPILING_S, LEAST_COMPILING_S
     record = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
     record["command"] = " ".join(["PYTHONPATH=src python", *sys.argv])
-    bench = Bench(options.json, folder, options.budget, options.quick, record)
+    bench = Bench(options.json, folder, options.budget, options.quick, record,
+                  names=tuple(options.network or (SMALL if options.quick else NETWORKS)))
     try:
         run(bench)
     except OutOfTimeError as step:

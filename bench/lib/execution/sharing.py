@@ -20,38 +20,34 @@ BATCHES = 8
 
 
 def rates(workers: Sequence[tuple[str, Runner, Mapping[str, Array]]], seconds: float) -> dict[str, float]:
-    """Frames per second of each device while all workers run side by side."""
-    counts, begin, stop = dict.fromkeys((name for name, *_ in workers), 0), threading.Barrier(len(workers) + 1), threading.Event()
-    lock, failed = threading.Lock(), list[BaseException]()
+    """Frames per second of each device while all workers run side by side; what is begun in time is finished and counts."""
+    begin, failed, found = threading.Barrier(len(workers)), list[BaseException](), dict.fromkeys((w[0] for w in workers), 0.0)
+    lock = threading.Lock()
 
     def work(name: str, runner: Runner, frames: Mapping[str, Array]) -> None:
         try:
             runner.run(frames)
             begin.wait()
-            while not stop.is_set():
+            begun, count = time.perf_counter(), 0
+            while time.perf_counter() - begun < seconds:
                 runner.run(frames)
-                with lock:
-                    counts[name] += len(next(iter(frames.values())))
+                count += len(next(iter(frames.values())))
+            taken = time.perf_counter() - begun
+            with lock:
+                found[name] += count / taken
+        except threading.BrokenBarrierError:
+            return
         except BaseException as reason:  # raised below
             failed.append(reason)
             begin.abort()
     threads = [threading.Thread(target=work, args=worker, daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
-    try:
-        begin.wait()
-    except threading.BrokenBarrierError:
-        raise failed[0] from None
-    begun = time.perf_counter()
-    time.sleep(seconds)
-    with lock:
-        found, taken = dict(counts), time.perf_counter() - begun
-    stop.set()
     for thread in threads:
         thread.join()
     if failed:
         raise failed[0]
-    return {name: count / taken for name, count in found.items()}
+    return found
 
 
 def pool(graph: Graph, form: str, threads: int, sessions: int) -> list[CpuRunner]:
@@ -69,7 +65,7 @@ def shared(graph: Graph, made: Compiled, form: str, threads: int, seconds: float
     best = max(alone, key=lambda n: alone[n])
     found["cpu_sessions"] = {str(n): rate for n, rate in alone.items()}
     whole = pool(graph, form, threads, best)
-    fewer = [pool(graph, form, max(1, threads - kept), min(best, max(1, threads - kept))) for kept in (1, 2, 4) if kept < threads]
+    fewer = [pool(graph, form, max(1, threads - kept), min(best, max(1, threads - kept))) for kept in (2,) if kept < threads]
     gpu = ("gpu", made, many)
     tries: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):  # in turn, so that what drifts drifts for all

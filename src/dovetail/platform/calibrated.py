@@ -46,7 +46,7 @@ PARAMETERS: Mapping[str, Limits] = {
 COEFFICIENTS: Mapping[str, Limits] = {
     f"{group}_{term}": Limits(0.0, 1.0, unit) for group in CLASSES for term, unit in TERMS.items()
 } | {f"{group}_interval_fraction": Limits(0.0, 10.0, "(fraction)") for group in CLASSES} | {
-    "kernel_factor": Limits(1e-3, 1e3, "(measured over estimated time of our kernels)"),
+    "kernel_factor": Limits(0.01, 100.0, "(measured over estimated time of our kernels)"),
     "j_per_mac": Limits(0.0, 1e-3, "J per multiply-add"),
     "j_per_element": Limits(0.0, 1e-3, "J per element read or written"),
 }
