@@ -45,7 +45,7 @@ from dovetail.gpu.executor import Compiled
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.measure.processor import _processor_name
+from dovetail.measure.processor import processor_name
 from dovetail.numbers import decide_numbers
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
@@ -180,7 +180,7 @@ def machine(bench: Bench) -> dict[str, Any]:
     if wrong := differing(made.run(frame), run_integer(graph, frame)):
         raise SystemExit(f"machine: {wrong} elements of a layer on the GPU are wrong")
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none: Triton's interpreter on the CPU"
-    return {"gpu": gpu, "cpu": _processor_name(), "threads": bench.threads, "python": platform.python_version(),
+    return {"gpu": gpu, "cpu": processor_name(), "threads": bench.threads, "python": platform.python_version(),
             "date": time.strftime("%Y-%m-%d"), "packages": {p: installed(p) for p in PACKAGES}}
 
 

@@ -33,6 +33,16 @@ def slow_link(board: Platform, host: float) -> Platform:
     return replace(board, devices=devices, links=tuple(replace(x, latency_s=x.latency_s / host) for x in board.links))
 
 
+def test_kernels_cost_what_they_were_measured_to_take_over_their_estimate() -> None:
+    graph, slower = inverted(), replace(GPU, parameters={**GPU.parameters, "kernel_factor": 1.25})
+    for node in graph.nodes:
+        own, more = (cost.costs_of(graph, node, None, np.zeros(1, np.int64), np.ones(1, np.int64), d) for d in (GPU, slower))
+        assert own is not None
+        assert more is not None
+        assert more.alone_s == pytest.approx(1.25 * own.alone_s)
+        assert more.fused_s == pytest.approx(1.25 * own.fused_s)
+
+
 def test_shares_are_priced_as_asked_together_and_partial_sums_have_no_kernel() -> None:
     graph = inverted()
     for node in graph.nodes:

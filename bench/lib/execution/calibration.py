@@ -23,9 +23,8 @@ from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
-
-from .parts import cpu_runner, gpu_network, gpu_terms, noise, stream_s
-from .timing import Effort, spread
+from lib.execution.parts import cpu_runner, gpu_network, gpu_terms, noise, stream_s
+from lib.execution.timing import Effort, spread
 
 BOARD = "h200"
 EVERY = 3

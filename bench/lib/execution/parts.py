@@ -21,8 +21,7 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import fixes_batch
-
-from .timing import Effort, device_s, interval, spread
+from lib.execution.timing import Effort, device_s, interval, spread
 
 FORMS = ("int8", "float32", "plain")
 """ONNX Runtime with its int8 kernels; with float32 kernels, weights unpacked when it is loaded; without any optimisation."""

@@ -12,8 +12,7 @@ import numpy as np
 
 from dovetail.ir import Array, slices
 from dovetail.schedule.program import Program, Segment
-
-from .parts import Runner
+from lib.execution.parts import Runner
 
 IN_FLIGHT = 6
 """Frames under way at most (chosen: twice the places of a frame, on the CPU, on the GPU and between them)."""

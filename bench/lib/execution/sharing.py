@@ -12,8 +12,7 @@ import numpy as np
 
 from dovetail.gpu.executor import Compiled
 from dovetail.ir import Array, Graph
-
-from .parts import CpuRunner, Runner, cpu_runner, noise
+from lib.execution.parts import CpuRunner, Runner, cpu_runner, noise
 
 BATCHES = 8
 """Batches that the GPU takes at once, so that its lanes overlap (chosen)."""

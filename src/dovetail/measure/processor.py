@@ -42,7 +42,7 @@ class ProcessorDevice:
         self.threads = threads or os.cpu_count() or 1
         self._counter = counter
         self._elsewhere = np.ones(CACHE_BYTES // 8)
-        self.name = f"{_processor_name()}, {counted(self.threads, 'thread')}"
+        self.name = f"{processor_name()}, {counted(self.threads, 'thread')}"
         self.software = f"ONNX Runtime {VERSION}, float32"
 
     def idle_power_w(self) -> float | None:
@@ -107,7 +107,7 @@ class ProcessorDevice:
         return (self._counter.joules() - before) / runs * share
 
 
-def _processor_name() -> str:
+def processor_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
