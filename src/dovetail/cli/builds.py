@@ -9,7 +9,7 @@ from dovetail.cli import options
 
 
 def add_commands(commands: options.Commands) -> None:
-    """`compile`, `verify`, `run`, `selftest`, `power`, `synth`, `export`, `report`."""
+    """`compile`, `verify`, `run`, `selftest`, `power`, `synth`, `export`, `report`, `serve`."""
     build = commands.add("compile", "plan, generate RTL and sub-models, verify, and report, into one folder",
                          "dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model")
     options.add_model(build)
@@ -68,6 +68,26 @@ def add_commands(commands: options.Commands) -> None:
 
     commands.on_build("report", "render the build's HTML report again from what is known by now",
                       "dovetail report build/model")
+    server = commands.add("serve", "answer inference requests over HTTP (Open Inference Protocol v2), each build as a model",
+                          "dovetail serve build/model other=build/model2 --port 8000")
+    server.add_argument("builds", nargs="+", metavar="BUILD", help="a build folder, or NAME=FOLDER (default name: the folder's)")
+    options.add_trust(server)
+    server.add_argument("--host", default="127.0.0.1", help="the address to listen on (default: %(default)s, this machine alone)")
+    server.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: %(default)s)")
+    server.add_argument("--queue", type=int, default=64, metavar="N",
+                        help="requests of a model that may wait; more are refused with 503 (default: %(default)s)")
+    server.add_argument("--max-batch", type=int, default=32, metavar="N",
+                        help="frames of one request, and of waiting requests computed in one call (default: %(default)s)")
+    server.add_argument("--workers", type=int, default=1, metavar="N", help="processes per model (default: %(default)s)")
+    server.add_argument("--deadline-s", type=float, default=60.0, metavar="S",
+                        help="a request not answered after so long gets 504; one may state less (default: %(default)s)")
+    server.add_argument("--hang-s", type=float, default=30.0, metavar="S",
+                        help="a worker that computes a batch for longer is killed, and the batch repeated (default: %(default)s)")
+    server.add_argument("--max-body-mb", type=float, default=64.0, metavar="MB",
+                        help="the largest request, in MiB (default: %(default)s)")
+    server.add_argument("--memory-mb", type=float, default=1024.0, metavar="MB",
+                        help="requests and answers in memory, in MiB; beyond it, 503 (default: %(default)s)")
+    server.add_argument("--control", action="store_true", help="let clients load, load again and unload the builds named here")
 
 
 def add_weights(sub: argparse.ArgumentParser) -> None:

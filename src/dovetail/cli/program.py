@@ -32,6 +32,7 @@ ACTIONS = {
     "plan": "plans", "check": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds",
     "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "power": "builds", "report": "builds",
     "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
+    "serve": "serve",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
