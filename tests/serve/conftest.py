@@ -19,7 +19,7 @@ from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import decide_numbers
 from dovetail.serve.app import Server, Serving
 from dovetail.serve.runner import Opener
-from dovetail.serve.workers import Limits
+from dovetail.serve.workers import WorkerLimits
 from tests.strategies import Net
 
 
@@ -53,7 +53,7 @@ def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def serving(openers: Mapping[str, Opener], most_waiting: int = 64, most_frames: int = 8, hang_s: float = 60.0,
             body_bytes: int = 1 << 20, control: bool = True) -> Iterator[tuple[Server, str]]:
     """A server in a thread, and its address without `http://`; its end answers all that was accepted."""
-    limits = Limits(most_frames, most_waiting, 1, hang_s)
+    limits = WorkerLimits(most_frames, most_waiting, 1, hang_s)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

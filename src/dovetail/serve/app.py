@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 import time
@@ -21,10 +22,10 @@ from dovetail import __version__
 from dovetail.errors import DovetailError, UsageError
 from dovetail.processes import STOPPING
 from dovetail.serve.metrics import Metrics
-from dovetail.serve.models import Model
+from dovetail.serve.models import ServedModel
 from dovetail.serve.protocol import CONTROL, InferRequest, RequestError, Signature, parse_json, parse_request, write_answer
 from dovetail.serve.runner import Opener
-from dovetail.serve.workers import Limits
+from dovetail.serve.workers import WorkerLimits
 
 VERSION = "1"
 """The one version of a model that the protocol lets clients name."""
@@ -32,6 +33,8 @@ HEADER_BYTES = "Inference-Header-Content-Length"
 """The header that says how many bytes of a body are JSON."""
 TRANSFER_S = 30.0
 """Seconds that a client has to send a body, and to take an answer. Chosen."""
+IDLE_S = 75.0
+"""Seconds after which a connection without a request is closed. Chosen."""
 APART_BYTES = 1 << 18
 """Bodies and answers from this size on are parsed and written in a thread, where they stop no other request. Chosen."""
 DRAIN_S = 0.02
@@ -45,7 +48,7 @@ Result = TypeVar("Result")
 class Serving:
     """Where a server listens and what it bears; every field is an option of `dovetail serve`."""
 
-    limits: Limits
+    limits: WorkerLimits
     host: str = "127.0.0.1"
     port: int = 8000
     deadline_s: float = 60.0
@@ -60,7 +63,8 @@ class Server:
     def __init__(self, openers: Mapping[str, Opener], serving: Serving) -> None:
         self.serving, self.metrics, self.held_bytes, self.draining, self.active = serving, Metrics(), 0, False, 0
         self.metrics.held.set_function(lambda: self.held_bytes)
-        self.models = {name: Model(name, opener, serving.limits, self.metrics.counts(name)) for name, opener in openers.items()}
+        self.models = {name: ServedModel(name, opener, serving.limits, self.metrics.counts(name))
+                       for name, opener in openers.items()}
         for name, model in self.models.items():
             self.metrics.watch(name, partial(waiting, model))
         self.apart = ThreadPoolExecutor(1, "parse")  # one at a time: JSON takes many times its size in memory
@@ -72,7 +76,8 @@ class Server:
         for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             app.add_routes([web.get(path, self.model_metadata), web.get(f"{path}/ready", self.model_ready),
                             web.post(f"{path}/infer", self.infer)])
-        self.runner = web.AppRunner(app, access_log=None, auto_decompress=False,
+        quiet = logging.Logger("dovetail serve", logging.CRITICAL)  # strangers do not fill the log with what is no HTTP
+        self.runner = web.AppRunner(app, access_log=None, auto_decompress=False, logger=quiet, keepalive_timeout=IDLE_S,
                                     shutdown_timeout=serving.deadline_s + 2 * TRANSFER_S)
 
     async def start(self) -> str:
@@ -108,7 +113,7 @@ class Server:
             model.abandon()
         self.apart.shutdown(wait=False, cancel_futures=True)
 
-    def _model(self, request: web.Request) -> Model:
+    def _model(self, request: web.Request) -> ServedModel:
         """The model that a path names."""
         name, version = request.match_info["name"], request.match_info.get("version", VERSION)
         if name not in self.models:
@@ -147,7 +152,7 @@ class Server:
     async def control(self, request: web.Request) -> web.Response:
         """Load (again), or unload a model; nothing but its name can be given."""
         model = self._model(request)
-        if not self.serving.control:
+        if not self.serving.control or "Origin" in request.headers:  # a page in a browser may be anybody's
             raise RequestError(403, "models are not loaded and unloaded by clients here; `dovetail serve --control` allows it")
         body = await self._body(request, CONTROL_BYTES)
         if set(parse_json(body or b"{}", CONTROL).get("parameters", {})) - {"unload_dependents"}:
@@ -174,7 +179,7 @@ class Server:
             self.metrics.requests.labels(model.name, str(code)).inc()
             self.metrics.seconds.labels(model.name).observe(time.monotonic() - began)
 
-    async def _infer(self, request: web.Request, model: Model, began: float) -> web.StreamResponse:
+    async def _infer(self, request: web.Request, model: ServedModel, began: float) -> web.StreamResponse:
         if self.draining:
             raise RequestError(503, "the server is ending")
         if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -256,7 +261,7 @@ class Server:
             self.held_bytes -= size
 
 
-def waiting(model: Model) -> int:
+def waiting(model: ServedModel) -> int:
     """How many requests of a model no worker has taken yet."""
     return 0 if model.loaded is None else len(model.loaded.queue.waiting)
 

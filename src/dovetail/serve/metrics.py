@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from dovetail.serve.workers import Counts
+from dovetail.serve.workers import WorkerCounts
 
 BATCHES = tuple(1 << i for i in range(11))
 """Bounds of the histogram of frames per batch."""
@@ -28,9 +28,9 @@ class Metrics:
                              registry=self.registry)
         self.held = Gauge("dovetail_held_bytes", "Bytes of requests and answers in memory", registry=self.registry)
 
-    def counts(self, model: str) -> Counts:
+    def counts(self, model: str) -> WorkerCounts:
         """What workers of a model tell."""
-        return Counts(self.batches.labels(model).observe, self.restarts.labels(model).inc)
+        return WorkerCounts(self.batches.labels(model).observe, self.restarts.labels(model).inc)
 
     def watch(self, model: str, waiting: Callable[[], int]) -> None:
         """Read how many requests of a model wait whenever it is asked for."""

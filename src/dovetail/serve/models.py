@@ -11,7 +11,7 @@ from dovetail.errors import DovetailError
 from dovetail.ir import Array
 from dovetail.serve.protocol import InferRequest, RequestError, Signature
 from dovetail.serve.runner import Opener
-from dovetail.serve.workers import Counts, Limits, Queue, Waiting, Worker
+from dovetail.serve.workers import Queue, Waiting, Worker, WorkerCounts, WorkerLimits
 
 Parse = Callable[[Signature], Awaitable[InferRequest]]
 """Checks a request against a model's signature."""
@@ -39,7 +39,7 @@ class Loaded:
             await asyncio.to_thread(worker.thread.join)
 
 
-async def open_model(name: str, opener: Opener, limits: Limits, counts: Counts) -> Loaded:
+async def open_model(name: str, opener: Opener, limits: WorkerLimits, counts: WorkerCounts) -> Loaded:
     """Start a model's workers.
 
     Raises:
@@ -57,13 +57,13 @@ async def open_model(name: str, opener: Opener, limits: Limits, counts: Counts) 
 
 
 @dataclass(slots=True)
-class Model:
+class ServedModel:
     """A name that requests can ask for; `loaded` is None while it is unloaded."""
 
     name: str
     opener: Opener
-    limits: Limits
-    counts: Counts
+    limits: WorkerLimits
+    counts: WorkerCounts
     loaded: Loaded | None = None
     reason: str = ""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -9,10 +9,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from dovetail.errors import DovetailError, RangeWarning
 from dovetail.fpga.links.stored import Boards
@@ -22,7 +25,7 @@ from dovetail.processes import STOPPING, end_with_parent
 from dovetail.runtime.build import Build, RunnablePart, load_build, run
 from dovetail.runtime.trust import SOURCES, check_plain, generated_digests, what_runs
 from dovetail.schedule.program import Segment
-from dovetail.serve.protocol import NAMES, Port, Signature
+from dovetail.serve.protocol import DATATYPES, NAMES, Port, Signature
 
 
 class Runner(Protocol):
@@ -82,7 +85,7 @@ class BuildRunner:
 
 
 def open_build(folder: Path, trust: bool) -> Opened:
-    """Load a build folder under the rules of `load_build`."""
+    """Load a build folder under the rules of `load_build`, and compute a frame: what is made at first use is made now."""
     identity = ""
     if folder.is_dir():
         check_plain(folder)
@@ -91,7 +94,9 @@ def open_build(folder: Path, trust: bool) -> Opened:
     build = OpenBuild(**{f.name: getattr(loaded, f.name) for f in fields(Build)})
     build.open()
     notes = tuple(what_runs(folder, build.program, build.platform)) if trust else ()
-    return Opened(BuildRunner(build), signature_of(build.graph), identity, notes)
+    opened = Opened(BuildRunner(build), signature_of(build.graph), identity, notes)
+    opened.runner.run({p.name: np.zeros((1, *p.shape), DATATYPES[p.datatype]) for p in opened.signature.inputs})
+    return opened
 
 
 def digest_of(folder: Path) -> str:
@@ -117,20 +122,21 @@ def work(opener: Opener, pipe: Connection) -> None:
     end_with_parent()
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
-    try:
-        opened = opener()
-    except (DovetailError, OSError) as error:
-        pipe.send((None, str(error)))
-        return
-    pipe.send(((opened.signature, opened.identity, opened.notes), None))
-    while True:
+    with suppress(EOFError, ConnectionError):  # nobody is at the other end any more
         try:
-            batch = pipe.recv()
-        except EOFError:
+            opened = opener()
+        except (DovetailError, OSError) as error:
+            pipe.send((None, str(error)))
             return
-        try:
-            answer: tuple[dict[str, Array], str | None] = opened.runner.run(batch), None
-        except Exception as error:  # whatever it is, the server answers it and lives on
-            traceback.print_exc(file=sys.stderr)
-            answer = {}, f"{type(error).__name__}: {error}"
-        pipe.send(answer)
+        pipe.send(((opened.signature, opened.identity, opened.notes), None))
+        while True:
+            pipe.send(computed(opened.runner, pipe.recv()))
+
+
+def computed(runner: Runner, batch: Mapping[str, Array]) -> tuple[dict[str, Array], str | None]:
+    """The results of a batch, or what went wrong."""
+    try:
+        return runner.run(batch), None
+    except Exception as error:  # whatever it is, the server answers it and lives on
+        traceback.print_exc(file=sys.stderr)
+        return {}, f"{type(error).__name__}: {error}"

@@ -114,8 +114,8 @@ class Queue:
             self.changed.notify_all()
 
 
-@dataclass(slots=True)
-class Limits:
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
     """How a model is run; every number is an option of `dovetail serve`."""
 
     most_frames: int
@@ -124,8 +124,8 @@ class Limits:
     hang_s: float
 
 
-@dataclass(slots=True)
-class Counts:
+@dataclass(frozen=True, slots=True)
+class WorkerCounts:
     """Who hears of batches (their frames) and of workers that had to be started again."""
 
     batch: Callable[[int], None]
@@ -135,7 +135,7 @@ class Counts:
 class Worker:
     """A thread that keeps one worker process alive and feeds it."""
 
-    def __init__(self, name: str, opener: Opener, queue: Queue, limits: Limits, counts: Counts,
+    def __init__(self, name: str, opener: Opener, queue: Queue, limits: WorkerLimits, counts: WorkerCounts,
                  loop: asyncio.AbstractEventLoop) -> None:
         self.name, self.opener, self.queue, self.limits, self.counts, self.loop = name, opener, queue, limits, counts, loop
         self.opened: asyncio.Future[tuple[Signature, tuple[str, ...]]] = loop.create_future()
@@ -245,22 +245,30 @@ class Worker:
             DovetailError: the process died, hung or failed.
         """
         assert self.pipe is not None, "started"
+        hangs = threading.Event()
+        limit = threading.Timer(self.limits.hang_s, self._give_up, [hangs])  # a process that stands still takes no batch either
+        limit.start()
         try:
             self.pipe.send(inputs)
-            hangs = not self.pipe.poll(self.limits.hang_s)
-            found: tuple[dict[str, Array], str | None] = ({}, None) if hangs else self.pipe.recv()
+            results, wrong = self.pipe.recv()
         except (EOFError, OSError):
+            how = f"killed, since it gave no answer within {self.limits.hang_s:g} s; --hang-s allows longer" \
+                if hangs.is_set() else "ended by itself"
             self._kill()
-            raise WorkerDiedError("worker process ended by itself; its requests are sent again") from None
-        if hangs:
-            self._kill()
-            raise WorkerDiedError(f"no answer within {self.limits.hang_s:g} s, worker process killed; --hang-s allows longer")
-        results, wrong = found
+            raise WorkerDiedError(f"worker process {how}; its requests are sent again") from None
+        finally:
+            limit.cancel()
+            limit.join()
         if wrong is not None:
             raise WorkerDiedError(wrong)
         if short := [name for name, x in results.items() if len(x) != frames]:
             raise WorkerDiedError(f"output {short[0]} has {len(results[short[0]])} entries for {frames} frames")
-        return results
+        return results  # type: ignore[no-any-return]
+
+    def _give_up(self, hangs: threading.Event) -> None:
+        assert self.process is not None, "started"
+        hangs.set()
+        self.process.kill()
 
     def _kill(self) -> None:
         assert self.process is not None, "started"

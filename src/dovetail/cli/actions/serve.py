@@ -23,14 +23,14 @@ def serve_command(options: argparse.Namespace) -> int:
         raise ToolError("dovetail serve: aiohttp and prometheus-client are needed; run `pip install 'dovetail[serve]'`")
     from dovetail.serve import app  # here, so that other commands need neither
     from dovetail.serve.runner import open_build
-    from dovetail.serve.workers import Limits
+    from dovetail.serve.workers import WorkerLimits
     for name, count in (("--queue", options.queue), ("--max-batch", options.max_batch), ("--workers", options.workers)):
         if count < 1:
             raise UsageError(f"{name} {count}: must be at least 1")
     if not 0 <= options.port <= 65535:
         raise UsageError(f"--port {options.port}: must be from 0 to 65535")
     serving = app.Serving(
-        Limits(options.max_batch, options.queue, options.workers, above_zero("--hang-s", options.hang_s)),
+        WorkerLimits(options.max_batch, options.queue, options.workers, above_zero("--hang-s", options.hang_s)),
         options.host, options.port, above_zero("--deadline-s", options.deadline_s),
         int(above_zero("--max-body-mb", options.max_body_mb) * 2**20), int(above_zero("--memory-mb", options.memory_mb) * 2**20),
         options.control)
