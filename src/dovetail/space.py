@@ -26,6 +26,8 @@ from dovetail.partition.accelerator.architecture import (
     region_of,
     smaller_regions,
 )
+from dovetail.partition.accelerator.search import SearchLimits
+from dovetail.partition.effort import worked
 from dovetail.partition.options import AUTO, DIRECT, Options
 from dovetail.partition.plan import Assignment, Goal, Plan, Split, Status, whole_on
 from dovetail.platform.accelerator import Architecture
@@ -42,6 +44,8 @@ which then need only be proven no better.
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
+LONGER = 5.0
+"""Times the time of all other forms that accelerators are sought. Chosen: the largest networks then take a minute and a half."""
 
 Solve = Callable[[Platform, Assignment, float], Plan]
 """The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits.
@@ -156,7 +160,7 @@ def weigh(asked: PlanQuestion) -> Space:
     if options.fold == AUTO:
         return found
     try:
-        words, form = accelerator(asked, Architecture.AUTO)
+        words, form = accelerator(asked, Architecture.AUTO, min((p.objective for p in found.plans if p is not None), default=inf))
     except (InfeasibleError, UnsupportedError) as reason:
         return replace(found, notes=(f"accelerators: none is weighed; {reason}",))
     return Space((*found.words, words), (*found.forms, form), (*found.plans, asked.tried(form)))
@@ -197,8 +201,10 @@ def _so_far(asked: PlanQuestion, least: float) -> str:
     return f"folds, {objective(least, asked.options.goal)} so far" if least < inf else "folds"
 
 
-def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]:
+def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf) -> tuple[str, FpgaForm]:
     """The best accelerator of a kind for the run of layers that the board's FPGA can compute, and what was chosen from.
+
+    One that takes longer than `ceiling` is no better than what is known.
 
     Raises:
         InfeasibleError: none of this kind fits.
@@ -206,7 +212,7 @@ def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]
     """
     graph, goal, device = asked.graph, asked.options.goal, accelerated_device(asked.platform)
     asked.progress(f"choose {kind} accelerator", 0, 1)
-    inside, pins, judged = _largest_that_fits(asked, device, kind)
+    inside, pins, judged = _largest_that_fits(asked, device, kind, ceiling)
     asked.progress(f"choose {kind} accelerator", 1, 1)
     for name, split in asked.pins.items():
         if pins.get(name, split) != split or (name not in pins and device.name in split.devices):
@@ -215,8 +221,9 @@ def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]
     what = "one frame every" if goal is Goal.THROUGHPUT else "one frame in"
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
             f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "
-            f"{counted(round(judged.clocks), 'clock')}, no accelerator of this kind below {judged.bound:,.0f} "
-            f"({100 * judged.gap:.1f} % away)")
+            f"{counted(round(judged.clocks), 'clock')}")
+    if proven(goal):
+        note += f", no accelerator of this kind below {judged.bound:,.0f} ({100 * judged.gap:.1f} % away)"
     reasons = (reason_outside(graph, node, device, kind) for node in graph.nodes)
     outside = [f"{reason}; planned on the other devices" for reason in reasons if reason is not None]
     words = (f"{'all accelerators' if proven(goal) else 'the fastest accelerator'} of {_kinds(kind)} for "
@@ -225,8 +232,15 @@ def accelerator(asked: PlanQuestion, kind: Architecture) -> tuple[str, FpgaForm]
                        frozenset(pins), (note, *outside[:1]))
 
 
-def _largest_that_fits(asked: PlanQuestion, device: Device,
-                       kind: Architecture) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
+def _limits(asked: PlanQuestion, device: Device, ceiling: float) -> SearchLimits:
+    """How far accelerators are sought: below the objective reached, for so long; energy has no bound."""
+    goal, total_s = asked.options.goal, asked.options.total_s
+    clocks = ceiling * (device.clock_hz or inf) if proven(goal) else inf
+    return SearchLimits(clocks, inf if proven(goal) else 0.0, worked() + LONGER * total_s)
+
+
+def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture,
+                       ceiling: float) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
     """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
     graph = asked.graph
     region, smaller = region_of(graph, device, kind), smaller_regions(graph, device)
@@ -234,7 +248,7 @@ def _largest_that_fits(asked: PlanQuestion, device: Device,
         pins = pinned(graph, region, device.name)
         inside = cut_out(graph, pins, asked.platform.host, device.name)
         try:
-            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress)
+            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, _limits(asked, device, ceiling))
         except InfeasibleError:
             found = next((r for r in smaller if 0 < r.stop - r.start < region.stop - region.start), None)
             if kind in ARRAYS_ALONE or found is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dovetail.ir import Graph, MaxPool, Node
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.choice import shares_of
 from dovetail.partition.accelerator.dedicated import engines_within, multiplications_of
-from dovetail.partition.accelerator.search import AcceleratorSearch, FoundAccelerator
+from dovetail.partition.accelerator.search import UNLIMITED, AcceleratorSearch, FoundAccelerator, SearchLimits
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
@@ -127,15 +128,15 @@ def _longest_run(graph: Graph, able: Sequence[bool], shares: Floats) -> Accelera
 
 
 def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal,
-          progress: Progress = silent) -> JudgedAccelerator:
+          progress: Progress = silent, limits: SearchLimits = UNLIMITED) -> JudgedAccelerator:
     """The best accelerator of a kind for a whole graph (`region_of` cut out of a network), with its bound.
 
     Raises:
         InfeasibleError: none of this kind fits the device.
     """
     if architecture is Architecture.AUTO:
-        return best_of(graph, device, CHOICES, goal, progress)
-    return judged(search_of(graph, device, architecture), architecture, goal)
+        return best_of(graph, device, CHOICES, goal, progress, limits)
+    return judged(search_of(graph, device, architecture), architecture, goal, None, limits)
 
 
 def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None,
@@ -153,17 +154,17 @@ def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: 
 
 
 def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal,
-           known: FoundAccelerator | None = None) -> JudgedAccelerator:
+           known: FoundAccelerator | None = None, limits: SearchLimits = UNLIMITED) -> JudgedAccelerator:
     """The best that a search finds, or `known` if that is as good, with its bound; what it priced for one goal it knows for the
     other."""
-    found = search.fastest(known) if goal is Goal.THROUGHPUT else search.quickest(known)
+    found = search.fastest(known) if goal is Goal.THROUGHPUT else search.quickest(known, limits)
     clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
     check_bound(f"the search for {architecture} accelerators", found.bound, clocks)
     return JudgedAccelerator(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)
 
 
 def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal,
-            progress: Progress = silent) -> JudgedAccelerator:
+            progress: Progress = silent, limits: SearchLimits = UNLIMITED) -> JudgedAccelerator:
     """The best of several kinds with folds; its bound holds for all of them.
 
     Every kind is searched below the best of those before it, and at the cuts that none before it had.
@@ -180,7 +181,8 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
             done |= set(new)
         try:
             if search.cuts:
-                found.append(judged(search, kind, goal, known))
+                enough = min((j.bound for j in found), default=inf)
+                found.append(judged(search, kind, goal, known, replace(limits, enough=enough)))
         except InfeasibleError as reason:
             reasons.append(f"{kind}: {reason}")
     if not found:

@@ -23,6 +23,7 @@ from dovetail.hardware.arrays.program import bank_sizes
 from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
 from dovetail.partition.accelerator.choice import Room, undominated
 from dovetail.partition.accelerator.frame_bound import ArrayOptions
+from dovetail.partition.effort import spend
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
@@ -48,6 +49,8 @@ measured.
 """
 SOFT_PARTS = (0, 1, 2, 3, 4)
 """Quarters of the array's filters whose products are made in logic, where multipliers make one product. Chosen: all quarters."""
+FEW_CUTS = 8
+"""Cuts of which it is found out together what arrays behind them need at the least. Chosen, not measured."""
 SHORT = 1 / 3
 """Share of the device's memory blocks above which a block is also offered with less memory. Chosen, not measured."""
 FAR_TOO_MUCH = 1e18
@@ -165,7 +168,9 @@ class Blocks:
     @cached_property
     def floors(self) -> list[Floors]:
         """For every configuration, what clocks of the block that begins with each layer are at the least."""
-        return [] if self.layers is None else least_clocks(self.layers, self.configs)
+        found = [] if self.layers is None else least_clocks(self.layers, self.configs)
+        spend("sketches", 0, 0 if self.layers is None else len(found) * len(self.layers.layers))
+        return found
 
     def _clocks(self, cut: int, alone: bool) -> list[float]:
         """Behind a cut: clocks of every configuration at the least, between frames or of one `alone`."""
@@ -190,6 +195,7 @@ class Blocks:
                     known[plain] = least_resources(self.layers.layers[at:], plain, self.device.model)
                 rows.append(self._moved(tuple(known[plain].get(r, 0.0) for r in self.names), config))
             self.least[cut] = np.array(rows).reshape(-1, len(self.names))
+            spend("sketches", len(known), len(known) * len(self.layers.layers[at:]))
         return self.least[cut]
 
     def _order(self, cut: int, alone: bool) -> list[int]:
@@ -221,11 +227,20 @@ class Blocks:
         outside = any(self.useful.values())
         return clocks * (1 - OUTSIDE_OVER) if outside else max(0.0, clocks - ARRAYS_OVER)
 
-    def columns(self, cut: int, most_clocks: float) -> ArrayOptions:
-        """Configurations behind a cut that no other undercuts: resources and clocks of each at the least."""
-        offers = list(self.promising(cut, None, most_clocks, alone=True))
-        at = self._behind(cut) if offers else 0
-        table = np.array([(*o.needs, o.clocks, self.floors[o.number].after[at]) for o in offers]).reshape(-1, len(self.names) + 2)
+    def columns(self, cuts: Sequence[int], most_clocks: float) -> ArrayOptions:
+        """Configurations behind any of some cuts that no other undercuts: resources and clocks of each at the least.
+
+        Behind one of many cuts it is one that needs no resources and is as fast as any.
+        """
+        able = [cut for cut in cuts if self.least_clocks(cut, alone=True) <= most_clocks]
+        if not able:
+            return ArrayOptions(np.zeros((0, len(self.names))), np.zeros(0), np.zeros(0))
+        at = [self._behind(cut) for cut in able]
+        clocks = np.array([(min(f.alone[i] for i in at), min(f.after[i] for i in at)) for f in self.floors])
+        if len(able) > FEW_CUTS:
+            return ArrayOptions(np.zeros((1, len(self.names))), *clocks.min(axis=0)[:, None])
+        table = np.column_stack([np.minimum.reduce([self._least(cut) for cut in able]), clocks])
+        table = table[(table[:, -2] <= most_clocks) & (table[:, 0] < FAR_TOO_MUCH)]
         table = table[undominated(table)]
         return ArrayOptions(table[:, :-2], table[:, -2], table[:, -1])
 
@@ -274,6 +289,7 @@ class Blocks:
             except UnsupportedError:
                 needs = dict.fromkeys(self.names, FAR_TOO_MUCH)
             self.sketches[cut, plain] = tuple(needs.get(r, 0.0) for r in self.names)
+            spend("sketches", 1, len(self.graph.nodes) - cut)
         return self._moved(self.sketches[cut, plain], config)
 
     def __call__(self, cut: int, most_clocks: float) -> Sequence[BlockOption]:
@@ -313,6 +329,7 @@ class Blocks:
                 self.latencies[cut, config] = float(block_latency(self.graph, self._nodes(cut), config))
             except UnsupportedError:
                 self.latencies[cut, config] = inf
+            spend("plays", 1, len(self.graph.nodes) - cut)
         return self.latencies[cut, config] >= less_than
 
     def _nodes(self, cut: int) -> list[str]:
@@ -332,6 +349,8 @@ class Blocks:
             cost = block_cost(self.graph, self._nodes(cut), config, self.device)
         except UnsupportedError:
             return None
+        finally:
+            spend("plays", 1, len(self.graph.nodes) - cut)
         needs = dict(cost.resources)
         return BlockOption(config, float(cost.interval_clocks), float(cost.latency_clocks),
                            tuple(needs.get(r, 0.0) for r in self.names), float(cost.offchip_bytes))

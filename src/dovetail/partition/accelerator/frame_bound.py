@@ -67,10 +67,12 @@ MOST_ROUNDS = 200
 
 CLOSE = 1.02
 """Ratio of two frames that need not be told apart. Chosen, not measured."""
-WAIT_ROUNDS = 3
-"""Of rows that join, beside one for each layer that ends a phase; the bound holds whenever it ends. Chosen, not measured."""
+WAIT_ROUNDS = 60
+"""Of rows that join at the most; the bound holds whenever it ends. Chosen, not measured."""
 SPARSE = 6
 """Of so many layers of a path one has its row from the beginning. Chosen, not measured."""
+GAINED = 1.002
+"""Ratio of a value to that of the round before from which on rows go on joining. Chosen, not measured."""
 WAITS = 8
 """Rows that join at once. Chosen, not measured."""
 VIOLATED = 1.005
@@ -323,8 +325,8 @@ class FrameProgramme:
         self.rows = np.vstack([self.rows, *(row / self.most for row in rows)])
         self.constants = np.append(self.constants, [constant / self.most] * len(rows))
 
-    def _waited(self, value: float) -> bool:
-        """Let rows join that fractions found so far violate, along the paths that these take longest on."""
+    def _waited(self, value: float, keep: Bools) -> bool:
+        """Let rows over options to keep join that fractions found so far violate, along the paths that these take longest on."""
         mean = np.zeros((self.cut, TIMES))
         for option, part in zip(self.found.taken.tolist(), self.found.parts.tolist(), strict=True):
             if self.of[option] < len(self.items):
@@ -334,23 +336,30 @@ class FrameProgramme:
         for waits in paths if paths[0] is not paths[1] else paths[:1]:
             found += waits.violated(self.found.taken, self.found.parts, self.extra, VIOLATED * value)
         found.sort(key=lambda own: -own[0])
-        if found:
-            self._join([waits.row(*chain) + self.extra for _, waits, chain in found[:WAITS]], float(FIFO_LATENCY_CYCLES))
+        rows, kept = np.zeros((min(len(found), WAITS), len(self.of))), np.flatnonzero(keep)
+        for row, (_, waits, chain) in zip(rows, found, strict=False):
+            row[kept] = waits.row(*chain, kept) + self.extra[kept]
+        self._join(list(rows), float(FIFO_LATENCY_CYCLES))
+        spend("frames", len(rows), len(rows) * len(kept))
         return bool(found)
 
+    def _forget(self) -> None:
+        """Leave out the rows that the bound does not follow from, but for that of arrays."""
+        binds = self.found.binds | (np.arange(len(self.found.binds)) < (self.arrays is not None))
+        self.rows, self.constants = self.rows[binds], self.constants[binds]
+
     def least(self, enough: float) -> float:
-        """The bound of a cut, or less that is `enough`; `most` or more where no fractions fit."""
+        """The bound of a cut, sought no further once it is `enough`; `most` or more where no fractions fit."""
         bounds = self.bounds
         longest, ends = self.alone.copy(), bounds.awaited(self.cut)
         for k, item in enumerate(self.items):
             if max(item.members) in ends:
                 longest[self.starts[k]:self.starts[k + 1]] = item.times[:, UNTIL]
-        low, high, open_ = 0.0, min(self.most, enough), np.ones(len(self.of), dtype=np.bool_)
+        low, high, open_ = 0.0, self.most, longest <= self.most
         frame = high
-        rounds = WAIT_ROUNDS + sum(raster.outputs == 1 for raster in self.paths[0].rasters)
         while True:
-            keep, value = open_ & (longest <= frame), inf  # an engine that takes longer is in no frame of so many clocks
-            for _ in range(rounds):
+            keep, value = open_ & (longest <= frame), 0.0  # an engine that takes longer is in no frame of so many clocks
+            for _ in range(WAIT_ROUNDS):
                 able = np.zeros(self.each.shape[1])
                 able[np.unique(self.of[keep])] = 1.0
                 if not np.all(self.each @ able > 0):
@@ -358,19 +367,17 @@ class FrameProgramme:
                     break
                 programme = Programme(self.of, self.each, self.shares, self.rows, self.constants)
                 self.found = solved(programme, keep, self.found.taken, frame / self.most / (1 - WHOLE_ERROR))
-                value = self.found.value * self.most * (1 - WHOLE_ERROR)
+                value, before = max(value, self.found.value * self.most * (1 - WHOLE_ERROR)), value
                 keep = keep & (value + self.found.reduced * self.most * (1 - WHOLE_ERROR) < frame)
-                if value >= frame or not self._waited(value):
+                self._forget()
+                if value >= frame or value < before * GAINED or not self._waited(value, open_):
                     break
             if value >= frame:
                 low = frame
             else:
                 low, high, open_ = max(low, value), frame, keep
-            if high <= low * CLOSE:
+            if high <= low * CLOSE or low >= enough:
                 break
-            binds = self.found.binds | (np.arange(len(self.found.binds)) < (self.arrays is not None))
-            binds = np.append(binds, np.ones(len(self.rows) - len(binds), dtype=np.bool_))
-            self.rows, self.constants = self.rows[binds], self.constants[binds]
             frame = sqrt(low * high) if low else high / 2
         for k, item in enumerate(self.items):
             own = self.found.taken[(self.found.taken >= self.starts[k]) & (self.found.taken < self.starts[k + 1])]
@@ -490,7 +497,9 @@ def solved(programme: Programme, keep: Bools, taken: Ints, enough: float) -> Fra
     kept = np.flatnonzero(keep)
     everything, of = everything[:, kept], programme.of[kept]
     firsts = np.flatnonzero(np.diff(of, prepend=-1))
-    taken = np.unique(np.concatenate([np.searchsorted(kept, taken[keep[taken]]), _first(programme, kept, of)]))
+    taken = np.searchsorted(kept, taken[keep[taken]])
+    if len(np.unique(of[taken])) < len(firsts):
+        taken = np.unique(np.concatenate([taken, _first(programme, kept, of)]))
     for _ in range(MOST_ROUNDS):
         matrix = np.column_stack([everything[:, taken], beyond, under])
         answer = linprog(np.concatenate([np.zeros(len(taken)), [OVERFULL, 1.0]]), matrix, limits,
@@ -505,6 +514,7 @@ def solved(programme: Programme, keep: Bools, taken: Ints, enough: float) -> Fra
         less = np.minimum(0.0, np.minimum.reduceat(reduced, firsts))
         value = float(prices @ limits + each.sum() + less.sum())
         best = max(best, value)
+        spend("frames", 1, everything.size)
         more = np.setdiff1d(_joining(reduced, of), taken)
         if best >= enough or best >= answer.fun * (1 - PROGRAM_ERROR) or not len(more):
             break

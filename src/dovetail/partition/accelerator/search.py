@@ -49,6 +49,7 @@ from dovetail.partition.accelerator.dedicated import (
 )
 from dovetail.partition.accelerator.frame_bound import FrameBounds, FrameProgramme, LayerOptions
 from dovetail.partition.accelerator.words import Row, Words
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.platform.device import Device
 
@@ -101,6 +102,51 @@ class FoundAccelerator:
     needs: dict[str, float]
     fused: tuple[str, ...] = ()
     """Depthwise nodes of inverted residuals that are one engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """How far a search goes: no accelerator above `ceiling` clocks is of use, no bound above `enough`, and work ends in time."""
+
+    ceiling: float = inf
+    enough: float = inf
+    until_s: float = inf
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return worked() >= self.until_s
+
+
+UNLIMITED = SearchLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Cuts that are still to be looked at, with clocks that no frame at any of them goes below."""
+
+    promise: float
+    cuts: tuple[int, ...]
+
+    def __lt__(self, other: Cuts | Paces) -> bool:
+        return self.promise < other.promise
+
+
+@dataclass(frozen=True, slots=True)
+class Paces:
+    """Paces of a cut from `low` to `top` that are still to be tried, with clocks that a frame will hardly go below."""
+
+    promise: float
+    search: int
+    """0 where all engines have the pace, 1 where each phase has its share of it."""
+    cut: int
+    low: int
+    top: int
+    least: float
+    """Clocks of the arrays at the least."""
+
+    def __lt__(self, other: Cuts | Paces) -> bool:
+        return self.promise < other.promise
 
 
 class AcceleratorSearch:
@@ -162,6 +208,7 @@ class AcceleratorSearch:
         if cut < len(self.graph.nodes):
             items.append(needs)
         chosen = least_fill(items, self.budget, [Joint(f.members, f.needs) for f in self.together(cut, pace)])
+        spend("choices", 1, sum(map(len, items)))
         self._learn(chosen.weights)
         return chosen
 
@@ -179,8 +226,8 @@ class AcceleratorSearch:
 
     def room(self, cut: int, pace: int) -> Room:
         """What the engines before a cut leave at the most."""
+        new = [node for i, node in enumerate(self.graph.nodes[:cut]) if (i, pace) not in self.engines]
         if self.folds:
-            new = [node for i, node in enumerate(self.graph.nodes[:cut]) if (i, pace) not in self.engines]
             expect_engines(self.graph, new, self.device, self.names, pace)
         lows = np.array([self._low(i, pace) for i in range(cut)]).reshape(cut, len(self.weights))
         for fused in self.together(cut, pace):
@@ -188,6 +235,7 @@ class AcceleratorSearch:
             joint = (shares_of(fused.needs, self.budget) @ self.weights.T).min(axis=0)
             lows[members[0]] = np.minimum(lows[members].sum(axis=0), joint)
             lows[members[1:]] = 0.0
+        spend("rooms", len(new), cut)
         return Room(self.budget, self.weights, 1.0 - lows.sum(axis=0))
 
     def within(self, cut: int, pace: int) -> tuple[Chosen, Sequence[BlockOption]]:
@@ -245,6 +293,7 @@ class AcceleratorSearch:
                                            dict.fromkeys(inside, max(1, slowest)))
             latency = latency if np.all(used <= self.budget) else inf
         needs = dict(zip(self.names, map(float, used), strict=True))
+        spend("passages", 1, cut)
         return FoundAccelerator(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
 
@@ -381,67 +430,84 @@ class AcceleratorSearch:
         return (f"{self.device.name}: no accelerator of this kind fits; the emptiest {takes} what may be used of {short} "
                 f"({fill_note(self.device, accelerator=True)}); take a larger board or an architecture with reusable engines")
 
-    def quickest(self, known: FoundAccelerator | None = None) -> FoundAccelerator:
+    def quickest(self, known: FoundAccelerator | None = None, limits: SearchLimits = UNLIMITED) -> FoundAccelerator:
         """The accelerator with the shortest latency of a single frame, or `known` if none has, with a bound on every other.
 
-        Paces of a cut are halved, the most promising range first: at a pace a frame takes about as long as at the next shorter
-        one that was tried, or longer.
+        What promises most is looked at first. Of several cuts it is soon known what none of them goes below; they are halved.
+        Paces of a single cut are halved: at a pace a frame takes about as long as at the next shorter one that was tried, or
+        longer. When the time is over, promises of cuts are bounds.
         """
-        best, shares = known or self._steadiest, phase_shares(self.graph)
-        if min(shares) < 1 and self.folds and self.cuts[-1]:
-            phased = AcceleratorSearch(self.graph, self.device, [c for c in self.cuts if c], self.blocks, shares=shares)
-            best, _ = phased.quicker(best)
-        best, settled = self.quicker(best)
-        return replace(best, bound=self._surely(self._frames_bound(min(best.latency, settled), best.latency)))
-
-    def quicker(self, best: FoundAccelerator) -> tuple[FoundAccelerator, float]:
-        """The accelerator with the shortest latency found, or `best`; clocks below which none is on arrays alone."""
-        high, settled = self.span()[1], inf
-        ranges: list[tuple[float, int, int, int, float]] = []
-        for cut in self.cuts:
-            pixels = [beats_of(self.graph, node) for node in self.graph.nodes[:cut]] if self.shares is None else []
-            slowest = max([1, *pixels]) if cut else high
-            least = self.blocks.least_clocks(cut, alone=True) if cut < len(self.graph.nodes) else 0.0
-            top = min(high, int(best.latency) + 1)  # an engine that takes longer than the best frame is no use
-            settled = settled if cut else least
-            heappush(ranges, (self._passing(cut, slowest) + least, cut, slowest, top, least))
-        while ranges and ranges[0][0] * NEAR < best.latency:
-            _, cut, low, top, least = heappop(ranges)
-            middle = between(low, top, NARROW) if cut else top
-            if middle is None:
-                continue
-            found, within = self._with_least_block(cut, middle, best.latency - self._passing(cut, low if cut else 0))
+        best, items, floors = known or self._steadiest, dict[int, list[LayerOptions]](), dict[int, float]()
+        settled, shares = inf, phase_shares(self.graph)
+        if 0 in self.cuts:
+            least = self.blocks.least_clocks(0, alone=True)
+            found, settled = self._with_least_block(0, self.span()[1], best.latency) if least < best.latency else (None, least)
             best = found if found is not None and found.latency < best.latency else best
-            if not cut:
-                settled = within
+        searches = [self]
+        if min(shares) < 1 and self.folds:
+            searches.append(AcceleratorSearch(self.graph, self.device, self.cuts, self.blocks, shares=shares))
+        count = len(self.graph.nodes)
+        between_engines = (tuple(c for c in self.cuts if 0 < c < count), tuple(c for c in self.cuts if c == count))
+        pending: list[Cuts | Paces] = [Cuts(float(self.slowest(cuts[0])), cuts) for cuts in between_engines if cuts]
+        while pending and pending[0].promise * NEAR < min(best.latency, limits.ceiling) and not limits.over:
+            most, entry = min(best.latency, limits.ceiling), heappop(pending)
+            if isinstance(entry, Paces):
+                if (middle := between(entry.low, entry.top, NARROW)) is not None:
+                    found = searches[entry.search].tried(entry, middle, most, pending)
+                    best = found if found is not None and found.latency < best.latency else best
+            elif len(entry.cuts) == 1:
+                (cut,) = entry.cuts
+                floors[cut] = entry.promise
+                for number, search in enumerate(searches):
+                    least = self.blocks.least_clocks(cut, alone=True) if cut < count else 0.0
+                    low = search.slowest(cut) if search.shares is None else 1
+                    heappush(pending, Paces(max(entry.promise, search.passing(cut, low) + least), number, cut, low,
+                                            min(self.span()[1], int(most) + 1), least))
             else:
-                heappush(ranges, (self._passing(cut, low) + within, cut, low, middle, within))
-                heappush(ranges, (self._passing(cut, middle) + least, cut, middle, top, least))
-        return best, settled
+                middle = len(entry.cuts) // 2
+                for half in (entry.cuts[:middle], entry.cuts[middle:]):
+                    heappush(pending, Cuts(max(entry.promise, self._frame_bound(half, most, 0.0, items)), half))
+        most = min(best.latency, limits.ceiling)
+        bound = min([most, settled, *(e.promise for e in pending if isinstance(e, Cuts))])
+        for cut in sorted(floors, key=floors.__getitem__):  # the first ones decide
+            if floors[cut] < min(bound, limits.enough) and not limits.over:
+                floors[cut] = max(floors[cut], self._frame_bound((cut,), most, min(bound, limits.enough), items))
+            bound = min(bound, floors[cut])
+        return replace(best, bound=self._surely(bound))
 
-    def _frames_bound(self, bound: float, most: float) -> float:
-        """What one frame takes at the least at any cut but that of arrays alone, or `bound` if that is less."""
-        alone = {c: self.blocks.least_clocks(c, alone=True) if c < len(self.graph.nodes) else 0.0 for c in self.cuts if c}
-        items = dict[int, list[LayerOptions]]()
-        for cut in sorted(alone, key=lambda c: alone[c]):
-            if alone[cut] < bound:
-                bound = min(bound, self._frame_bound(cut, most, bound, items))
-        return bound
+    def slowest(self, cut: int) -> int:
+        """Clocks of a frame that the engines before a cut take at the least: no more than a pixel per clock."""
+        return max([1, *(beats_of(self.graph, node) for node in self.graph.nodes[:cut])])
 
-    def _passing(self, cut: int, pace: int) -> float:
+    def tried(self, paces: Paces, middle: int, most: float, pending: list[Cuts | Paces]) -> FoundAccelerator | None:
+        """The accelerator of a pace in the middle of others; both halves are then pending."""
+        cut, low = paces.cut, paces.low
+        found, within = self._with_least_block(cut, middle, most - self.passing(cut, low))
+        heappush(pending, replace(paces, promise=max(paces.promise, self.passing(cut, low) + within), top=middle, least=within))
+        heappush(pending, replace(paces, promise=max(paces.promise, self.passing(cut, middle) + paces.least), low=middle))
+        return found
+
+    def passing(self, cut: int, pace: int) -> float:
         """Clocks of a frame through dedicated engines of a pace, as far as is known."""
         return max(float(pace), STEADY * self.arrivals.get((cut, pace), 0.0)) if cut else 0.0
 
-    def _frame_bound(self, cut: int, most: float, enough: float, known: dict[int, list[LayerOptions]]) -> float:
-        """The same at one cut, as far as it is less than `enough`; `known` are engines by node."""
-        arrays, pace = None, max(1, int(most))
+    def _frame_bound(self, cuts: tuple[int, ...], most: float, enough: float, known: dict[int, list[LayerOptions]]) -> float:
+        """What one frame takes at the least at any of some cuts, as far as that is below `most`, or what is `enough`.
+
+        Layers in front of the first cut have engines of their own, and arrays are at least those of one of the cuts; what lies
+        between is left out. `known` are engines by node.
+        """
+        cut, arrays = cuts[0], None
+        if np.any(self.room(cut, max(1, int(most))).left < -TOLERANCE):
+            return most
         if cut < len(self.graph.nodes):
-            arrays = self.blocks.columns(cut, most)
+            arrays = self.blocks.columns(cuts, most)
             if not len(arrays.needs):
                 return most
         for i in range(cut):
             if i not in known:
-                known[i] = self._engines_of_frame(i, pace, most)
+                known[i] = self._engines_of_frame(i, max(1, int(most)), most)
+                spend("frames", 1, sum(len(item.needs) for item in known[i]))
         items = [item for i in range(cut) for item in known[i] if max(item.members) < cut]
         if any(not any(i in item.members and len(item.needs) for item in items) for i in range(cut)):
             return most
