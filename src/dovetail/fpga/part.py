@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.mapping import coded_rescale, stream_formats
 from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.toolchain.simulate import Simulation, simulate
+from dovetail.fpga.toolchain.simulator import Simulator
 from dovetail.fpga.toolchain.verilate import Counted, build, cycles_of
 from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Array, Coded, Graph
@@ -59,6 +61,8 @@ class FpgaPart:
     graph: Graph
     design: Design
     on_simulated: Callable[[Simulation], None] | None = None
+    simulator: Simulator | None = None
+    """The process that simulates it; None where every run has its own."""
 
     @property
     def emulated(self) -> bool:
@@ -80,10 +84,22 @@ class FpgaPart:
         progress(0, 1)
         build([self.design], cycles_of(self.design, frames), progress)
 
+    def opened(self, frames: int | None, timeout_s: float) -> FpgaPart:
+        """The part in a simulator that stays, for so many frames in all (None: nobody knows); close it when all are done."""
+        if self.emulated:
+            return self
+        cycles = inf if frames is None else cycles_of(self.design, frames)
+        return replace(self, simulator=Simulator(self.design, build([self.design], cycles), timeout_s))
+
+    def close(self) -> None:
+        if self.simulator is not None:
+            self.simulator.close()
+
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         if self.emulated:
             return run_integer(self.graph, inputs)
-        simulation = simulate(self.design, self.streams(inputs), on_frame=on_frame)
+        streams = self.streams(inputs)
+        simulation = simulate(self.design, streams, on_frame=on_frame) if self.simulator is None else self.simulator.run(streams)
         if self.on_simulated is not None:
             self.on_simulated(simulation)
         return self._tensors(simulation)

@@ -6,10 +6,12 @@ Stored integers go from segment to segment; float frames come in and go out.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import length_hint
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +21,8 @@ from dovetail.errors import BuildError, RangeWarning, UsageError
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.links.stored import Boards, is_stored, load_system
 from dovetail.fpga.links.system import in_turn, systems_of
-from dovetail.fpga.toolchain.simulate import Simulation
 from dovetail.gpu import part as gpu_part
-from dovetail.ir import Array, Graph, Region, slices
+from dovetail.ir import Array, Graph
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import clipped_notes, frames_for, load_arrays
 from dovetail.numerics.fixed import dequantize, quantize
@@ -35,24 +36,16 @@ from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import platform_from_dict
 from dovetail.progress import Progress, silent
 from dovetail.runtime.generate import HARDWARE, Hardware, hardware_from_json
+from dovetail.runtime.record import Record, Span, bytes_of
+from dovetail.runtime.stages import OnSimulated, RunnablePart, Stage, SystemPart, gather, scatter
+from dovetail.runtime.stream import IN_FLIGHT, Stream, StreamOptions
 from dovetail.runtime.trust import check_origin, check_plain, check_trusted
 from dovetail.schedule.program import Program, Segment, lower
 
 SCHEMA = 1
 SAMPLES = "samples.npz"
-
-
-class RunnablePart(Protocol):
-    """A segment that can be run: stored integers in, stored integers out, any number of frames.
-
-    Parts that take long tell `on_frame` how many frames are done.
-    """
-
-    @property
-    def backend(self) -> str: ...
-    @property
-    def note(self) -> str: ...
-    def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]: ...
+Frames = Array | Mapping[str, Array]
+"""One input or output as an array, several by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,7 @@ class Build:
     partials: Mapping[str, Range]
     """Ranges of the partial sums that travel between parts."""
 
-    def part(self, segment: Segment, on_simulated: Callable[[Simulation], None] | None = None) -> RunnablePart:
+    def part(self, segment: Segment, on_simulated: OnSimulated | None = None) -> RunnablePart:
         """The runnable form of a segment, from its files; simulated parts report each run to `on_simulated`."""
         kind = self.platform.device(segment.device).kind
         if kind is Kind.FPGA:
@@ -85,11 +78,67 @@ class Build:
             for port, beats in fpga_part.loaded_sets(s.graph, fpga_part.load_design(folder / s.graph.name)).items()})
             for name, segments in systems_of(self.program, self.platform).items() if is_stored(name, folder)}
 
-    def run(self, inputs: Array | Mapping[str, Array]) -> Array | dict[str, Array]:
+    def stages(self, record: Record | None = None, parts: Mapping[str, RunnablePart] | None = None) -> list[Stage]:
+        """What runs as one, in an order that respects every dependency; simulations are told to `record`.
+
+        `parts` replace those of the build, by the names of their segments: a real board, for example.
+        """
+        listener = (lambda name: None) if record is None else record.listener
+        systems = {s.name: boards for boards in self.systems().values() if not boards.emulated for s in boards.segments}
+        found: dict[str, Stage] = {}
+        for segment in in_turn(self.program, self.platform) if systems else self.program.segments:
+            boards = systems.get(segment.name)
+            if boards is not None:
+                name = boards.system.name
+                joined = SystemPart(boards, self.program, listener(name))
+                found.setdefault(name, Stage(name, name, boards.system.devices, boards.segments, joined, joined.reads,
+                                             joined.writes, True))
+                continue
+            hardware = self.platform.device(segment.device).kind is Kind.FPGA
+            part = (parts or {}).get(segment.name) or self.part(segment, listener(segment.name))
+            found[segment.name] = Stage(segment.name, segment.name if hardware else segment.device, (segment.device,), (segment,),
+                                        part, segment.reads, segment.writes, hardware)
+        return list(found.values())
+
+    def run(self, inputs: Frames) -> Frames:
         """Inference over the plan's devices: float frames in, results out; one array each way for one input and output."""
-        named = inputs if isinstance(inputs, Mapping) else {self.graph.inputs[0]: np.asarray(inputs)}
-        results = run(self, named)
-        return results if isinstance(inputs, Mapping) or len(results) > 1 else next(iter(results.values()))
+        return _like(inputs, run(self, self._named(inputs)))
+
+    def stream(self, frames: Iterable[Frames], in_flight: int = IN_FLIGHT, options: StreamOptions | None = None,
+               record: Record | None = None, parts: Mapping[str, RunnablePart] | None = None) -> Iterator[Frames]:
+        """As `run` for every item of `frames`, in order, on all devices at the same time with `in_flight` items under way.
+
+        `options` say more, and then hold `in_flight` too; `record` hears what happens when. `parts` as of `stages`.
+        """
+        kinds: deque[Frames] = deque()
+        options = options or StreamOptions(in_flight, frames=length_hint(frames) or None)
+        with self.open_stream(options, record, parts) as stream:
+            for results in stream.results(self._stored(item, kinds) for item in frames):
+                yield _like(kinds.popleft(), real_results(self.graph, results))
+
+    async def stream_async(self, frames: AsyncIterable[Frames], in_flight: int = IN_FLIGHT,
+                           options: StreamOptions | None = None, record: Record | None = None,
+                           parts: Mapping[str, RunnablePart] | None = None) -> AsyncIterator[Frames]:
+        """As `stream`, for frames that come one by one; results do not wait for later frames."""
+        kinds: deque[Frames] = deque()
+        with self.open_stream(options or StreamOptions(in_flight), record, parts) as stream:
+            stored = (self._stored(item, kinds) async for item in frames)
+            async for results in stream.results_async(stored):
+                yield _like(kinds.popleft(), real_results(self.graph, results))
+
+    def open_stream(self, options: StreamOptions, record: Record | None = None,
+                    parts: Mapping[str, RunnablePart] | None = None) -> Stream:
+        """Workers for all stages, which take stored integers until the stream is closed."""
+        record = record or Record()
+        return Stream(self.stages(record, parts), self.program, record, options)
+
+    def _named(self, inputs: Frames) -> Mapping[str, Array]:
+        return inputs if isinstance(inputs, Mapping) else {self.graph.inputs[0]: np.asarray(inputs)}
+
+    def _stored(self, inputs: Frames, kinds: deque[Frames]) -> dict[str, Array]:
+        """Stored integers of an item; `kinds` remembers whether it came by names."""
+        kinds.append(inputs)
+        return stored_inputs(self, self._named(inputs))
 
     def samples(self) -> dict[str, Array]:
         """The stored calibration inputs, as the integers the devices see."""
@@ -183,41 +232,17 @@ def synthetic_integers(graph: Graph, count: int, seed: int) -> dict[str, Array]:
     return values
 
 
-def gather(segment: Segment, memory: Mapping[str, Array]) -> dict[str, Array]:
-    """What a segment reads, cut out of whole tensors."""
-    return {b.name: memory[b.tensor][(slice(None), *slices(b.region)[1:])] for b in segment.reads}
-
-
-def scatter(segment: Segment, results: Mapping[str, Array], memory: dict[str, Array], program: Program) -> None:
-    """Put what a segment wrote into the tensors it belongs to."""
-    for binding in segment.writes:
-        _place(results[binding.name], binding.tensor, binding.region, memory, program)
-
-
-def _place(values: Array, name: str, region: Region, memory: dict[str, Array], program: Program) -> None:
-    """Put values into a region of a tensor, which is made where it is missing."""
-    tensor = program.tensors[name]
-    if name not in memory:
-        memory[name] = np.zeros((len(values), *tensor.shape[1:]), dtype=tensor.dtype)
-    place = memory[name][(slice(None), *slices(region)[1:])]
-    place[...] = values.reshape(place.shape)
-
-
-def run_stored(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
-    """Run stored integers through every segment on its device; outputs as stored integers."""
+def run_stored(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None,
+               record: Record | None = None) -> dict[str, Array]:
+    """Run stored integers through every stage on its device, one after another; outputs as stored integers."""
     memory: dict[str, Array] = dict(inputs)
-    frames = len(next(iter(inputs.values())))
-    systems = {s.name: boards for boards in build.systems().values() if not boards.emulated for s in boards.segments}
-    for segment in in_turn(build.program, build.platform) if systems else build.program.segments:
-        if segment.name in systems:
-            boards = systems[segment.name]
-            if segment is boards.segments[0]:
-                found = boards.run(memory, on_frame=watch(progress, boards.system.name, boards, frames))
-                for port, values in found.outputs.items():
-                    _place(values, port.tensor, port.region, memory, build.program)
-            continue
-        part = build.part(segment)
-        scatter(segment, part.run(gather(segment, memory), watch(progress, segment.name, part, frames)), memory, build.program)
+    frames, record = len(next(iter(inputs.values()))), record or Record()
+    for stage in build.stages(record):
+        began = record.now()
+        results = stage.part.run(gather(stage, memory), watch(progress, stage.name, stage.part, frames))
+        record.spans.append(Span(stage.name, stage.device, "compute", 0, frames, began, record.now(), bytes_of(results),
+                                 stage.part.backend))
+        scatter(stage, results, memory, build.program)
     return {name: memory[name] for name in build.graph.outputs}
 
 
@@ -243,17 +268,30 @@ def store(graph: Graph, inputs: Mapping[str, Array], where: str) -> dict[str, Ar
     return stored
 
 
-def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None) -> dict[str, Array]:
-    """Float frames in, float results out, computed by the plan's devices.
+def stored_inputs(build: Build, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Float frames as the integers that devices see.
 
     Warns (RangeWarning) of frames that the integers of the inputs do not reach.
     """
     stored = store(build.graph, inputs, "run")
     for note in clipped_notes(build.graph, inputs, "run"):
-        warnings.warn(note, RangeWarning, stacklevel=2)
-    results = run_stored(build, stored, progress)
-    found = {}
-    for name, x in results.items():
-        scheme = build.graph.tensors[name].scheme
-        found[name] = x if scheme is None else dequantize(x.astype(np.float64), scheme).astype(np.float32)
-    return found
+        warnings.warn(note, RangeWarning, stacklevel=3)
+    return stored
+
+
+def real_results(graph: Graph, results: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs as floats, from stored integers."""
+    schemes = {name: graph.tensors[name].scheme for name in results}
+    return {name: x if (scheme := schemes[name]) is None else dequantize(x.astype(np.float64), scheme).astype(np.float32)
+            for name, x in results.items()}
+
+
+def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None,
+        record: Record | None = None) -> dict[str, Array]:
+    """Float frames in, float results out, computed by the plan's devices; warns as `stored_inputs` does."""
+    return real_results(build.graph, run_stored(build, stored_inputs(build, inputs), progress, record))
+
+
+def _like(inputs: Frames, results: dict[str, Array]) -> Frames:
+    """Results by name where the inputs came so, or where there are several."""
+    return results if isinstance(inputs, Mapping) or len(results) > 1 else next(iter(results.values()))

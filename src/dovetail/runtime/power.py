@@ -26,7 +26,8 @@ from dovetail.numerics.reference import run_integer
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
 from dovetail.progress import Progress
-from dovetail.runtime.build import SCHEMA, Build, gather
+from dovetail.runtime.build import SCHEMA, Build
+from dovetail.runtime.stages import gather
 from dovetail.runtime.verification import check_frames, expect_partials
 from dovetail.schedule.program import Segment
 from dovetail.words import counted

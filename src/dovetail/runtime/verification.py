@@ -23,7 +23,8 @@ from dovetail.fpga.toolchain.verilate import QUICK_CYCLES, cycles_of
 from dovetail.ir import Array, slices
 from dovetail.numerics.reference import run_integer
 from dovetail.progress import Progress
-from dovetail.runtime.build import Build, RunnablePart, gather, scatter, synthetic_integers, watch
+from dovetail.runtime.build import Build, synthetic_integers, watch
+from dovetail.runtime.stages import RunnablePart, gather, scatter
 from dovetail.schedule.program import Program, Segment
 from dovetail.words import counted
 

@@ -81,17 +81,22 @@ def simulate_many(jobs: Sequence[tuple[Design, Mapping[str, Integers]]], stall_s
     with scratch_folder() as folder:
         lines = []
         for index, ((design, inputs), count) in enumerate(zip(jobs, frames, strict=True)):
-            for number, port in enumerate(design.inputs):
-                pack(port, inputs[port.tensor], len(inputs[port.tensor])).tofile(folder / f"{index}_in{number}.bin")
-            quiet = max(QUIET_CYCLES, 4 * (design.latency_cycles + design.interval_cycles))
-            seed = 0 if stall_seed is None else 1 + stall_seed
-            lines.append(f"{distinct.index(design)} {count} {seed} {quiet} {DRAIN_CYCLES}\n")
+            lines.append(write_job(folder, index, distinct.index(design), design, inputs, count, stall_seed))
         (folder / "jobs.txt").write_text("".join(lines), encoding="ascii")
         began = time.monotonic()
         told = _run(program, folder, distinct, on_frame)
         ended = time.monotonic()
-        return [_collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
+        return [collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
                 for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))]
+
+
+def write_job(folder: Path, index: int, position: int, design: Design, inputs: Mapping[str, Integers], count: int,
+              stall_seed: int | None = None) -> str:
+    """Write the beats of a run into a folder; returns the line of `jobs.txt` that says what to do with them."""
+    for number, port in enumerate(design.inputs):
+        pack(port, inputs[port.tensor], len(inputs[port.tensor])).tofile(folder / f"{index}_in{number}.bin")
+    quiet = max(QUIET_CYCLES, 4 * (design.latency_cycles + design.interval_cycles))
+    return f"{position} {count} {0 if stall_seed is None else 1 + stall_seed} {quiet} {DRAIN_CYCLES}\n"
 
 
 @contextmanager
@@ -106,7 +111,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Told:
     """What a design printed about its instances."""
 
     high_water: dict[str, int] = field(default_factory=dict)
@@ -137,9 +142,9 @@ def run_program(program: Path, folder: Path, name: str, accept: tuple[int, ...],
     return code, "".join(failure)
 
 
-def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[_Told]:
+def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[Told]:
     """Run the program over the jobs of a folder; returns what each design told."""
-    told = [_Told() for _ in designs]
+    told = [Told() for _ in designs]
 
     def listen(line: str) -> None:
         if match := re.fullmatch(r"high_water (?:\S*?\.)??d(\d+)\.(\S+) +(\d+)", line):
@@ -149,11 +154,11 @@ def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Calla
 
     code, report = run_program(program, folder, "simulation", (0, STUCK, TOO_MANY, UNSTABLE), on_frame, listen)
     if code:
-        raise MismatchError(_explain(code, report, designs))
+        raise MismatchError(explain(code, report, designs))
     return told
 
 
-def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
+def explain(code: int, report: str, designs: Sequence[Design]) -> str:
     """Sentence for a failed run; `report` is `DESIGN CYCLE WHAT| input counts| output counts`."""
     head, sent, taken = report.split("|")
     index, cycle, what = head.split(" ", 2)
@@ -166,8 +171,9 @@ def _explain(code: int, report: str, designs: Sequence[Design]) -> str:
     }[code]
 
 
-def _collect(folder: Path, index: int, design: Design, frames: int, told: _Told, wall_s: float, run_s: float) -> Simulation:
+def collect(folder: Path, index: int, design: Design, frames: int, told: Told, wall_s: float, run_s: float) -> Simulation:
+    """What a run left in its folder."""
     outputs = {port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
                for number, port in enumerate(design.outputs)}
-    counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
+    counts = [int(value) for value in np.frombuffer((folder / f"{index}_frames.bin").read_bytes(), dtype=np.uint64)]
     return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), told.high_water, wall_s, run_s, told.toggles)

@@ -1,0 +1,177 @@
+"""A stream of frames through all stages of a program at once: devices overlap, frames overlap, results come in order.
+
+A stage runs as soon as what it reads is there. At most `in_flight` frames are between source and reader, so nothing grows
+where a device or the reader is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+from dovetail.errors import UsageError
+from dovetail.fpga.part import FpgaPart
+from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
+from dovetail.ir import Array
+from dovetail.runtime.record import Record
+from dovetail.runtime.stages import Stage, needs, scatter
+from dovetail.runtime.workers import Arrays, Delay, Frame, OnFailure, Worker
+from dovetail.schedule.program import Program
+
+IN_FLIGHT = 8
+"""Frames between source and reader unless told otherwise; as many as the driver sends to a board. Chosen, not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream runs."""
+
+    in_flight: int = IN_FLIGHT
+    on_failure: OnFailure = OnFailure.STOP
+    timeout_s: float = RUN_TIMEOUT_S
+    """After which a worker that does not answer has failed."""
+    frames: int | None = None
+    """How many frames will come, where that is known: short simulations are compiled quickly, long ones well."""
+    delay: Delay | None = None
+
+    def __post_init__(self) -> None:
+        if self.in_flight < 1:
+            raise UsageError(f"stream: {self.in_flight} frames in flight; at least 1 is needed")
+        if not self.timeout_s > 0:
+            raise UsageError(f"stream: a timeout of {self.timeout_s:g} s; more than 0 is needed")
+
+
+class Stream:
+    """Stages with a worker for every device, which run until the stream is closed."""
+
+    def __init__(self, stages: Sequence[Stage], program: Program, record: Record, options: StreamOptions) -> None:
+        self.program, self.record, self.options = program, record, options
+        self.stages: Sequence[Stage] = [_opened(stage, options) for stage in stages]
+        self.lock, self.closed = threading.Lock(), False
+        self.error: BaseException | None = None
+        self.frames: dict[int, Frame] = {}
+        """Those under way, by number."""
+        self.submitted = 0
+        self.needs = needs(stages)
+        self.workers = {name: Worker(name, self, options.on_failure, options.timeout_s, options.delay)
+                        for name in dict.fromkeys(stage.worker for stage in stages)}
+        for worker in self.workers.values():
+            worker.start()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def submit(self, inputs: Mapping[str, Array]) -> Future[Arrays]:
+        """Send stored integers of one or several frames on their way; the future holds the outputs."""
+        count = len(next(iter(inputs.values())))
+        with self.lock:
+            frame = Frame(self.submitted, count, dict(inputs), [set(n) for n in self.needs], set(range(len(self.stages))))
+            if self.error is not None:
+                frame.result.set_exception(self.error)
+                return frame.result
+            assert not self.closed, "a closed stream takes nothing"
+            self.submitted += count
+            self.frames[frame.number] = frame
+            for index, waits in enumerate(frame.waits):
+                if not waits:
+                    self.workers[self.stages[index].worker].push(index, frame)
+        return frame.result
+
+    def finish(self, index: int, frames: Sequence[Frame], results: Sequence[Mapping[str, Array]]) -> list[Frame]:
+        """Place what a stage wrote, and queue what waited for it; returns frames of which all stages are finished."""
+        done: list[Frame] = []
+        with self.lock:
+            for frame, found in zip(frames, results, strict=True):
+                scatter(self.stages[index], found, frame.memory, self.program)
+                frame.left.remove(index)
+                for other, waits in enumerate(frame.waits):
+                    if index in waits:
+                        waits.remove(index)
+                        if not waits:
+                            self.workers[self.stages[other].worker].push(other, frame)
+                if not frame.left and self.frames.pop(frame.number, None) is not None:
+                    done.append(frame)
+        return done
+
+    def fail(self, error: BaseException) -> None:
+        """Stop: every frame under way ends with the error, and so does what comes after."""
+        with self.lock:
+            self.error = self.error or error
+            frames = list(self.frames.values())
+            self.frames.clear()
+            self._stop()
+        for frame in frames:
+            frame.result.set_exception(error)
+
+    def close(self) -> None:
+        """Let workers and simulators end; frames under way are forgotten, and what a processor computes is not waited for."""
+        with self.lock:
+            self._stop()
+            frames = list(self.frames.values())
+            self.frames.clear()
+        for frame in frames:
+            frame.result.cancel()
+        for part in (stage.part for stage in self.stages):
+            if isinstance(part, FpgaPart):
+                part.close()
+
+    def _stop(self) -> None:
+        self.closed = True
+        for worker in self.workers.values():
+            worker.waiting.notify_all()
+
+    def results(self, source: Iterable[Mapping[str, Array]]) -> Iterator[Arrays]:
+        """Outputs in the order of their inputs; the source is asked in the reader's thread, when there is room for a frame."""
+        frames, pending, more = iter(source), deque[Future[Arrays]](), True
+        while more or pending:
+            while more and len(pending) < self.options.in_flight:
+                inputs = next(frames, None)
+                if inputs is None:
+                    more = False
+                    break
+                pending.append(self.submit(inputs))
+                if pending[0].done():
+                    break
+            if pending:
+                yield pending.popleft().result()
+
+    async def results_async(self, source: AsyncIterable[Mapping[str, Array]]) -> AsyncIterator[Arrays]:
+        """As `results`; a result does not wait for the source's next frame."""
+        frames, pending = aiter(source), deque[asyncio.Future[Arrays]]()
+        coming: asyncio.Task[Mapping[str, Array] | None] | None = None
+        more = True
+        try:
+            while more or pending:
+                if more and coming is None and len(pending) < self.options.in_flight:
+                    coming = asyncio.ensure_future(anext(frames, None))
+                await asyncio.wait([f for f in (coming, *list(pending)[:1]) if f is not None],
+                                   return_when=asyncio.FIRST_COMPLETED)
+                if coming is not None and coming.done():
+                    inputs, coming = coming.result(), None
+                    if inputs is None:
+                        more = False
+                    else:
+                        pending.append(asyncio.wrap_future(self.submit(inputs)))
+                if pending and pending[0].done():
+                    yield pending.popleft().result()
+        finally:
+            if coming is not None:
+                coming.cancel()
+                with suppress(asyncio.CancelledError):
+                    await coming
+
+
+def _opened(stage: Stage, options: StreamOptions) -> Stage:
+    """A stage whose simulator runs, for all frames."""
+    if not isinstance(stage.part, FpgaPart):
+        return stage
+    return replace(stage, part=stage.part.opened(options.frames, options.timeout_s))
