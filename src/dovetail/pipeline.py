@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import platform as machine
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from io import BytesIO
@@ -43,6 +44,7 @@ from dovetail.report.perfetto import write_trace
 from dovetail.runtime import accuracy, board_trial, verification
 from dovetail.runtime.build import COUNTED_POWER, SAMPLES, SCHEMA, SYNTHESIS, VERIFICATION, Build, load_build, read_json, store
 from dovetail.runtime.generate import Hardware, write_parts
+from dovetail.runtime.measured import MEASURED, MEASURED_FILE
 from dovetail.runtime.power import POWER
 from dovetail.runtime.trust import remember
 from dovetail.runtime.verification import Verification
@@ -52,7 +54,7 @@ from dovetail.words import counted
 
 MANIFEST = "manifest.json"
 """The file that tells a build folder from anything else."""
-COMMANDS = {"verification.json": "verify", "synthesis.json": "synth", POWER: "power"}
+COMMANDS = {"verification.json": "verify", "synthesis.json": "synth", POWER: "power", MEASURED_FILE: "run --pipeline"}
 """What a build remembers, and the command that finds it out."""
 EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
@@ -272,11 +274,18 @@ def _remembered(folder: Path, name: str, shape: Mapping[str, Any]) -> dict[str, 
     return read_json(folder / name, again, shape) if (folder / name).exists() else None
 
 
+def remember_run(build: Build, measured: Mapping[str, Any]) -> None:
+    """Keep a measured run in the build folder, where it can be written, and show it in the report."""
+    with suppress(UsageError):  # a build that cannot be written runs as well
+        replace_text(build.folder / MEASURED_FILE, dump(measured))
+        write_report(build)
+
+
 def write_report(build: Build) -> Path:
     """Render `report.html` from what the build folder knows by now."""
     verification = _remembered(build.folder, "verification.json", VERIFICATION)
-    synthesis, power = (_remembered(build.folder, name, shape)
-                        for name, shape in (("synthesis.json", SYNTHESIS), (POWER, COUNTED_POWER)))
+    synthesis, power, measured = (_remembered(build.folder, name, shape) for name, shape in (
+        ("synthesis.json", SYNTHESIS), (POWER, COUNTED_POWER), (MEASURED_FILE, MEASURED)))
     timeline = schedule(build.graph, build.platform, build.plan.assignment)
     parts = {s.name: build.part(s) for s in build.program.segments}
     marks = (verification or {}).get("high_water", {})
@@ -294,6 +303,7 @@ def write_report(build: Build) -> Path:
         "synthesis": None if synthesis is None else synthesis["results"],
         "power": None if power is None else power["results"],
         "verification": None if verification is None else _shown(verification),
+        "measured": measured,
         "provenance": {"model_file": build.manifest["model"]["file"], "model_sha256": build.manifest["model"]["sha256"],
                        "versions": build.manifest["versions"], "warnings": build.manifest["warnings"],
                        "commands": [f"dovetail compile {quote(build.manifest['model']['file'])} -p {quote(build.platform.name)} "

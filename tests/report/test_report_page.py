@@ -153,10 +153,18 @@ def test_hostile_names_stay_text(tmp_path: Path, with_policy: bool) -> None:
 @pytest.mark.slow("renders the page with every choice of missing parts")
 def test_the_sum_of_the_parts_is_well_formed_whatever_is_missing() -> None:
     full = sample.extras()
-    later = ("synthesis", "power", "verification")
+    later = ("synthesis", "power", "verification", "measured")
     for size in range(len(later) + 1):
         for missing in combinations(later, size):
             assert parse(render(_report(full | dict.fromkeys(missing)))).tag
+
+
+def test_a_measured_run_stands_beside_the_plan() -> None:
+    page = render(_report())
+    assert ("Measured over 64 frames with 8 in flight: 200 frames/s in this machine's time, 17,900 frames/s in virtual time, "
+            "by the clocks of simulated boards; planned 18,000 frames/s.") in page.replace("&#x27;", "'").replace("&#39;", "'")
+    assert "926 a frame, 813 between frames" in page
+    assert "Measured over" not in render(_report(sample.extras() | {"measured": None}))
 
 
 @pytest.mark.chromium

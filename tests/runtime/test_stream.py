@@ -17,10 +17,9 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.partition.plan import whole_on
 from dovetail.platform.load import load_platform
 from dovetail.runtime.build import Build, run_stored, synthetic_integers
-from dovetail.runtime.record import Record
+from dovetail.runtime.record import RunRecord
 from dovetail.runtime.stages import emulate, gather, needs
-from dovetail.runtime.stream import StreamOptions
-from dovetail.runtime.workers import random_delays
+from dovetail.runtime.workers import StreamOptions, random_delays
 from tests.fpga.joined_boards import chain, narrow
 
 FRAMES = 12
@@ -41,7 +40,7 @@ def test_twenty_orders_of_all_workers_give_the_integers_of_the_sequential_run(di
     expected = run_stored(divided, stored)[name]
     orders = set()
     for seed in range(20):
-        record, options = Record(), StreamOptions(1 + seed % 5, frames=FRAMES, delay=random_delays(seed, 0.003))
+        record, options = RunRecord(), StreamOptions(1 + seed % 5, frames=FRAMES, delay=random_delays(seed, 0.003))
         with divided.open_stream(options, record) as stream:
             found = list(stream.results(single(stored)))
         np.testing.assert_array_equal(joined(found, name), expected)
@@ -57,7 +56,7 @@ def test_twenty_orders_of_all_workers_give_the_integers_of_the_sequential_run(di
 def test_stages_begin_when_what_they_read_is_there_and_branches_overlap(divided: Build) -> None:
     """The first two stages begin together or not at all; the last one holds frame 0 until the first has begun frame 1."""
     first_frame, second_frame = single(synthetic_integers(divided.graph, 2, seed=4))
-    stages, record = divided.stages(), Record()
+    stages, record = divided.stages(), RunRecord()
     waits = needs(stages)
     first = [stage.name for stage, before in zip(stages, waits, strict=True) if not before]
     branches, held, begun = Barrier(len(first)), Event(), Event()
@@ -148,7 +147,7 @@ def test_boards_joined_by_links_are_one_stage_of_a_stream(tmp_path: Path) -> Non
     build = pipeline.compile(model, narrow(load_platform("fic:2")), tmp_path / "build",
                              assignment={"n0": whole_on("fpga0"), "n1": whole_on("fpga1")}, verify=False)
     stored = synthetic_integers(build.graph, 3, seed=1)
-    record = Record()
+    record = RunRecord()
     with build.open_stream(StreamOptions(3, frames=3), record) as stream:
         found = list(stream.results(single(stored)))
     np.testing.assert_array_equal(joined(found, "y1"), run_stored(build, stored)["y1"])

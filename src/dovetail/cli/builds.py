@@ -42,6 +42,16 @@ def add_commands(commands: options.Commands) -> None:
     run.add_argument("-i", "--input", type=Path, required=True,
                      help=".npy or .npz (key 'x' or the input's name) of float frames")
     run.add_argument("-o", "--output", type=Path, required=True, help=".npy for one output, .npz for several")
+    run.add_argument("--pipeline", action="store_true", help="run all devices at the same time, frames in a pipeline")
+    run.add_argument("--in-flight", type=int, metavar="N", help="with --pipeline: frames under way at most (default: as many as "
+                     "the plan's latency has intervals and two more, at least 8)")
+    run.add_argument("--trace", type=Path, metavar="FILE.json", help="write when every stage and transfer began and ended, plan "
+                     "beside measurement, for ui.perfetto.dev")
+    run.add_argument("--on-failure", choices=("stop", "fallback"), default="stop",
+                     help="what to do when a device dies, hangs or answers wrongly: stop, or compute its part on the CPU by the "
+                          "integer reference and go on (default: %(default)s)")
+    run.add_argument("--timeout", type=float, metavar="SECONDS", help="after which a device that does not answer has failed; "
+                     "with --pipeline or --on-failure fallback (default: 3600)")
     add_weights(run)
 
     synth = commands.on_build("synth", "count the FPGA part's resources with an open synthesizer",

@@ -33,9 +33,10 @@ EXTRAS: Mapping[str, str] = {
     "synthesis": "[{device, segment, family, tool, resources: {name: count}, fmax_hz, wall_s, notes: [str]}]",
     "power": "[{segment, toggles_per_clock, activity, planned_activity, energy_low_j, energy_high_j, planned_energy_j, source}]",
     "verification": "{equal, frames, tensors_compared, first_mismatch: str | None, clocks}",
+    "measured": "what `runtime.measured.summary` returns",
     "provenance": "{model_file, model_sha256, versions: {tool: version}, warnings: [str], commands: [str]}",
 }
-"""What `extras` holds; synthesis, power and verification are None as long as they were not run, and the report says so."""
+"""What `extras` holds; synthesis, power, verification and measured are None as long as they were not run."""
 PLAN_FIELDS = ("goal", "mode", "solver", "status", "objective", "lower_bound", "gap", "proven", "given_up", "beyond", "latency_s",
                "energy_j", "interval_s", "intervals", "busy_s", "limited_by", "makespan_s", "resources", "baselines", "pinned",
                "notes", "bound_covers")

@@ -7,9 +7,11 @@ from math import floor, log10
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.markup import Markup, centred, element, scroller, section
+from dovetail.report.headline import RUNS_IN
+from dovetail.report.markup import Markup, centred, element, scroller, section, table
 from dovetail.report.palette import Report, looks
 from dovetail.report.perfetto import resource_order, tracks
+from dovetail.report.verdict import measured_sentence
 
 BAND, AXIS = 30, 26
 """Heights in pixels of one track and of the time axis above them."""
@@ -32,7 +34,21 @@ def timeline(report: Report) -> Markup:
     zoom = element("label", "Zoom ", element("input", type="range", min="1", max="16", step="1", value="1", id="zoom"),
                    class_="zoom", hidden=True)
     return section(
-        "timeline", "Timeline of one frame", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]), trace)
+        "timeline", "Timeline of one frame", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]), trace,
+        *_measured(report))
+
+
+def _measured(report: Report) -> list[Markup]:
+    """What stages took when the build was run, beside the plan."""
+    measured = report["measured"]
+    if measured is None:
+        return []
+    rows = [(s["name"], s["device"], RUNS_IN.get(s["backend"], s["backend"]), units.seconds(s["planned_s"]),
+             units.seconds(s["frame_s"]), "" if (clocks := s["clocks"]) is None
+             else f"{clocks['one_frame']:,} a frame, {clocks['interval']:,} between frames") for s in measured["stages"]]
+    said = measured_sentence(measured)
+    columns = ("Stage", "Device", "Ran in", "Planned", "Ran, per frame", "Clocks")
+    return [element("p", f"{said[0].upper()}{said[1:]}."), table("Stages as planned and as run here", columns, rows)]
 
 
 def task_details(task: Mapping[str, Any]) -> list[tuple[str, str]]:

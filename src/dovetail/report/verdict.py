@@ -109,3 +109,16 @@ def limited_share(plan: Mapping[str, Any]) -> str:
     if goal == "throughput" and plan["mode"] != "sequential":
         return "it sets the pace"
     return f"{units.percent(found['share'], 2)} of the {'energy' if goal == 'energy' else 'latency'}"
+
+
+def measured_sentence(measured: Mapping[str, Any]) -> str:
+    """What a run reached, beside what the plan says."""
+    virtual, planned = measured["virtual_frames_per_s"], measured["planned"]["frames_per_s"]
+    said = f"measured over {counted(measured['frames'], 'frame')} with {measured['in_flight']} in flight: " \
+           f"{_per_s(measured['frames_per_s'])} in this machine's time"
+    said += "" if virtual is None else f", {_per_s(virtual)} in virtual time, by the clocks of simulated boards"
+    return f"{said}; planned {_per_s(planned)}" + "".join(f"; {failure}" for failure in measured["failures"])
+
+
+def _per_s(frames: float) -> str:
+    return units.rate(1 / frames) if frames > 0 else "no frames/s"

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 from operator import length_hint
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,11 @@ from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import platform_from_dict
 from dovetail.progress import Progress, silent
 from dovetail.runtime.generate import HARDWARE, Hardware, hardware_from_json
-from dovetail.runtime.record import Record, Span, bytes_of
+from dovetail.runtime.record import RunRecord, Span, bytes_of
 from dovetail.runtime.stages import OnSimulated, RunnablePart, Stage, SystemPart, gather, scatter
-from dovetail.runtime.stream import IN_FLIGHT, Stream, StreamOptions
+from dovetail.runtime.stream import FrameStream
 from dovetail.runtime.trust import check_origin, check_plain, check_trusted
+from dovetail.runtime.workers import IN_FLIGHT, StreamOptions
 from dovetail.schedule.program import Program, Segment, lower
 
 SCHEMA = 1
@@ -78,7 +80,7 @@ class Build:
             for port, beats in fpga_part.loaded_sets(s.graph, fpga_part.load_design(folder / s.graph.name)).items()})
             for name, segments in systems_of(self.program, self.platform).items() if is_stored(name, folder)}
 
-    def stages(self, record: Record | None = None, parts: Mapping[str, RunnablePart] | None = None) -> list[Stage]:
+    def stages(self, record: RunRecord | None = None, parts: Mapping[str, RunnablePart] | None = None) -> list[Stage]:
         """What runs as one, in an order that respects every dependency; simulations are told to `record`.
 
         `parts` replace those of the build, by the names of their segments: a real board, for example.
@@ -104,33 +106,41 @@ class Build:
         """Inference over the plan's devices: float frames in, results out; one array each way for one input and output."""
         return _like(inputs, run(self, self._named(inputs)))
 
-    def stream(self, frames: Iterable[Frames], in_flight: int = IN_FLIGHT, options: StreamOptions | None = None,
-               record: Record | None = None, parts: Mapping[str, RunnablePart] | None = None) -> Iterator[Frames]:
+    @property
+    def in_flight(self) -> int:
+        """Frames that a stream has under way unless told otherwise: as many as the plan's latency has intervals, and two."""
+        apart_s = self.plan.interval_s
+        return IN_FLIGHT if apart_s <= 0 else max(IN_FLIGHT, ceil(self.plan.latency_s / apart_s) + 2)
+
+    def stream(self, frames: Iterable[Frames], in_flight: int | None = None, options: StreamOptions | None = None,
+               record: RunRecord | None = None, parts: Mapping[str, RunnablePart] | None = None) -> Iterator[Frames]:
         """As `run` for every item of `frames`, in order, on all devices at the same time with `in_flight` items under way.
 
         `options` say more, and then hold `in_flight` too; `record` hears what happens when. `parts` as of `stages`.
         """
         kinds: deque[Frames] = deque()
-        options = options or StreamOptions(in_flight, frames=length_hint(frames) or None)
+        options = options or StreamOptions(self.in_flight if in_flight is None else in_flight,
+                                           frames=length_hint(frames) or None)
         with self.open_stream(options, record, parts) as stream:
             for results in stream.results(self._stored(item, kinds) for item in frames):
                 yield _like(kinds.popleft(), real_results(self.graph, results))
 
-    async def stream_async(self, frames: AsyncIterable[Frames], in_flight: int = IN_FLIGHT,
-                           options: StreamOptions | None = None, record: Record | None = None,
+    async def stream_async(self, frames: AsyncIterable[Frames], in_flight: int | None = None,
+                           options: StreamOptions | None = None, record: RunRecord | None = None,
                            parts: Mapping[str, RunnablePart] | None = None) -> AsyncIterator[Frames]:
         """As `stream`, for frames that come one by one; results do not wait for later frames."""
         kinds: deque[Frames] = deque()
-        with self.open_stream(options or StreamOptions(in_flight), record, parts) as stream:
+        options = options or StreamOptions(self.in_flight if in_flight is None else in_flight)
+        with self.open_stream(options, record, parts) as stream:
             stored = (self._stored(item, kinds) async for item in frames)
             async for results in stream.results_async(stored):
                 yield _like(kinds.popleft(), real_results(self.graph, results))
 
-    def open_stream(self, options: StreamOptions, record: Record | None = None,
-                    parts: Mapping[str, RunnablePart] | None = None) -> Stream:
+    def open_stream(self, options: StreamOptions, record: RunRecord | None = None,
+                    parts: Mapping[str, RunnablePart] | None = None) -> FrameStream:
         """Workers for all stages, which take stored integers until the stream is closed."""
-        record = record or Record()
-        return Stream(self.stages(record, parts), self.program, record, options)
+        record = record or RunRecord()
+        return FrameStream(self.stages(record, parts), self.program, record, options)
 
     def _named(self, inputs: Frames) -> Mapping[str, Array]:
         return inputs if isinstance(inputs, Mapping) else {self.graph.inputs[0]: np.asarray(inputs)}
@@ -233,10 +243,10 @@ def synthetic_integers(graph: Graph, count: int, seed: int) -> dict[str, Array]:
 
 
 def run_stored(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None,
-               record: Record | None = None) -> dict[str, Array]:
+               record: RunRecord | None = None) -> dict[str, Array]:
     """Run stored integers through every stage on its device, one after another; outputs as stored integers."""
     memory: dict[str, Array] = dict(inputs)
-    frames, record = len(next(iter(inputs.values()))), record or Record()
+    frames, record = len(next(iter(inputs.values()))), record or RunRecord()
     for stage in build.stages(record):
         began = record.now()
         results = stage.part.run(gather(stage, memory), watch(progress, stage.name, stage.part, frames))
@@ -287,7 +297,7 @@ def real_results(graph: Graph, results: Mapping[str, Array]) -> dict[str, Array]
 
 
 def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None,
-        record: Record | None = None) -> dict[str, Array]:
+        record: RunRecord | None = None) -> dict[str, Array]:
     """Float frames in, float results out, computed by the plan's devices; warns as `stored_inputs` does."""
     return real_results(build.graph, run_stored(build, stored_inputs(build, inputs), progress, record))
 

@@ -48,7 +48,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Record:
+class RunRecord:
     """What a run did so far; workers append to it at the same time."""
 
     spans: list[Span] = field(default_factory=list)

@@ -60,6 +60,11 @@ class Stage:
     def device(self) -> str:
         return "+".join(self.devices)
 
+    @property
+    def joined(self) -> bool:
+        """Whether it is boards with links between them."""
+        return self.name != self.segments[0].name
+
 
 @dataclass(frozen=True, slots=True)
 class SystemPart:

@@ -12,45 +12,21 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 
-from dovetail.errors import UsageError
 from dovetail.fpga.part import FpgaPart
-from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.ir import Array
-from dovetail.runtime.record import Record
+from dovetail.runtime.record import RunRecord
 from dovetail.runtime.stages import Stage, needs, scatter
-from dovetail.runtime.workers import Arrays, Delay, Frame, OnFailure, Worker
+from dovetail.runtime.workers import Arrays, Frame, StreamOptions, Worker
 from dovetail.schedule.program import Program
 
-IN_FLIGHT = 8
-"""Frames between source and reader unless told otherwise; as many as the driver sends to a board. Chosen, not measured."""
 
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """How a stream runs."""
-
-    in_flight: int = IN_FLIGHT
-    on_failure: OnFailure = OnFailure.STOP
-    timeout_s: float = RUN_TIMEOUT_S
-    """After which a worker that does not answer has failed."""
-    frames: int | None = None
-    """How many frames will come, where that is known: short simulations are compiled quickly, long ones well."""
-    delay: Delay | None = None
-
-    def __post_init__(self) -> None:
-        if self.in_flight < 1:
-            raise UsageError(f"stream: {self.in_flight} frames in flight; at least 1 is needed")
-        if not self.timeout_s > 0:
-            raise UsageError(f"stream: a timeout of {self.timeout_s:g} s; more than 0 is needed")
-
-
-class Stream:
+class FrameStream:
     """Stages with a worker for every device, which run until the stream is closed."""
 
-    def __init__(self, stages: Sequence[Stage], program: Program, record: Record, options: StreamOptions) -> None:
+    def __init__(self, stages: Sequence[Stage], program: Program, record: RunRecord, options: StreamOptions) -> None:
         self.program, self.record, self.options = program, record, options
         self.stages: Sequence[Stage] = [_opened(stage, options) for stage in stages]
         self.lock, self.closed = threading.Lock(), False
@@ -59,12 +35,12 @@ class Stream:
         """Those under way, by number."""
         self.submitted = 0
         self.needs = needs(stages)
-        self.workers = {name: Worker(name, self, options.on_failure, options.timeout_s, options.delay)
+        self.workers = {name: Worker(name, self, options)
                         for name in dict.fromkeys(stage.worker for stage in stages)}
         for worker in self.workers.values():
             worker.start()
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> FrameStream:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -19,12 +19,15 @@ from typing import Protocol
 
 import numpy as np
 
-from dovetail.errors import DovetailError, TransportError
+from dovetail.errors import DovetailError, TransportError, UsageError
+from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.ir import Array
-from dovetail.runtime.record import Failure, Record, Span, bytes_of
+from dovetail.runtime.record import Failure, RunRecord, Span, bytes_of
 from dovetail.runtime.stages import Stage, emulate, gather
 from dovetail.schedule.program import Program
 
+IN_FLIGHT = 8
+"""Frames between source and reader unless told otherwise, as many as the driver sends to a board. Chosen, not measured."""
 Arrays = dict[str, Array]
 Delay = Callable[[str, int], None]
 """Called with stage and frame before a worker begins: tests force orders by it."""
@@ -35,6 +38,25 @@ class OnFailure(Enum):
 
     STOP = "stop"
     FALLBACK = "fallback"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream runs."""
+
+    in_flight: int = IN_FLIGHT
+    on_failure: OnFailure = OnFailure.STOP
+    timeout_s: float = RUN_TIMEOUT_S
+    """After which a worker that does not answer has failed."""
+    frames: int | None = None
+    """How many frames will come, where that is known: short simulations are compiled quickly, long ones well."""
+    delay: Delay | None = None
+
+    def __post_init__(self) -> None:
+        if self.in_flight < 1:
+            raise UsageError(f"stream: {self.in_flight} frames in flight; at least 1 is needed")
+        if not self.timeout_s > 0:
+            raise UsageError(f"stream: a timeout of {self.timeout_s:g} s; more than 0 is needed")
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +77,7 @@ class Overseer(Protocol):
     """What workers need of their stream; its lock guards their queues and all frames."""
 
     program: Program
-    record: Record
+    record: RunRecord
     stages: Sequence[Stage]
     lock: threading.Lock
     closed: bool
@@ -92,9 +114,11 @@ class Caller:
 class Worker(threading.Thread):
     """Runs the stages of a device; frames that wait for hardware that is pipelined go in together."""
 
-    def __init__(self, name: str, stream: Overseer, on_failure: OnFailure, timeout_s: float, delay: Delay | None) -> None:
+    def __init__(self, name: str, stream: Overseer, options: StreamOptions) -> None:
         super().__init__(name=f"dovetail {name}", daemon=True)
-        self.stream, self.on_failure, self.timeout_s, self.delay = stream, on_failure, timeout_s, delay
+        self.stream, self.on_failure, self.timeout_s, self.delay = stream, options.on_failure, options.timeout_s, options.delay
+        self.together = max(1, options.in_flight // 2)
+        """Frames that go into hardware together at the most: half are left for others to work on meanwhile."""
         self.ready: list[tuple[int, int, Frame]] = []
         """Frame number, position of the stage, frame: a heap."""
         self.waiting = threading.Condition(stream.lock)
@@ -123,7 +147,7 @@ class Worker(threading.Thread):
             _, index, frame = heapq.heappop(self.ready)
             frames = [frame]
             if self.stream.stages[index].pipelined:  # it has no other stage
-                frames += [heapq.heappop(self.ready)[2] for _ in range(len(self.ready))]
+                frames += [heapq.heappop(self.ready)[2] for _ in range(min(len(self.ready), self.together - 1))]
             return index, frames
 
     def _work(self, index: int, frames: list[Frame]) -> None:

@@ -18,12 +18,18 @@ from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import RangeWarning, UnverifiedError, UsageError
 from dovetail.files import check_file, replace_bytes
 from dovetail.fpga.export import VENDORS
+from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.numerics.calibration import clipped_notes, load_samples
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan_json import plan_to_json
+from dovetail.report.perfetto import write_trace
+from dovetail.report.verdict import measured_sentence
 from dovetail.runtime.build import Build, load_build, read_json, run
+from dovetail.runtime.measured import run_stream, summary, trace_timeline
 from dovetail.runtime.power import measure_power, power_json
+from dovetail.runtime.record import RunRecord
 from dovetail.runtime.weights import with_weights
+from dovetail.runtime.workers import OnFailure, StreamOptions
 
 
 def evaluate_command(options: argparse.Namespace) -> int:
@@ -95,6 +101,8 @@ def verify_command(options: argparse.Namespace) -> int:
 def run_command(options: argparse.Namespace) -> int:
     """Run `dovetail run`."""
     check_file(options.output)
+    if options.trace is not None:
+        check_file(options.trace)
     build = _opened(options)
     single = options.output.suffix != ".npz"
     if options.output.suffix not in (".npy", ".npz", ""):
@@ -104,20 +112,42 @@ def run_command(options: argparse.Namespace) -> int:
     frames = load_samples(options.input, build.graph)
     notes = clipped_notes(build.graph, frames.values, str(options.input))
     warn(notes)
+    settings, record = _stream_options(options, build), RunRecord()
+    in_flight = 1 if settings is None else settings.in_flight
     with warnings.catch_warnings(), progress_bar() as progress:
         warnings.simplefilter("ignore", RangeWarning)  # said above, in the name of the file
-        results = run(build, frames.values, progress)
+        results = run(build, frames.values, progress, record) if settings is None \
+            else run_stream(build, frames.values, settings, record, not options.pipeline, progress)
+    warn([str(failure) for failure in record.failures])
+    measured = summary(build, record, in_flight)
+    if options.trace is not None:
+        write_trace(options.trace, trace_timeline(build, record, in_flight))
+    if options.weights is None and (options.pipeline or options.trace is not None):
+        pipeline.remember_run(build, measured)
     buffer = BytesIO()
     if single:
         np.save(buffer, next(iter(results.values())))
     else:
         np.savez_compressed(buffer, allow_pickle=False, **results)
     replace_bytes(options.output, buffer.getvalue())
-    document = {"schema": 1, "output": str(options.output), "frames": frames.count, "warnings": list(notes),
+    document = {"schema": 1, "output": str(options.output), "frames": frames.count, "warnings": list(notes), "measured": measured,
                 "outputs": {name: {"shape": list(x.shape), "type": x.dtype.name} for name, x in results.items()}}
-    emit(options.json, document, lambda: "\n".join(f"{options.output}: {name} {'x'.join(map(str, x.shape))}"
-                                                   for name, x in results.items()))
+    told = [measured_sentence(measured)] if options.pipeline or options.trace is not None else []
+    emit(options.json, document, lambda: "\n".join([*(f"{options.output}: {name} {'x'.join(map(str, x.shape))}"
+                                                      for name, x in results.items()), *told]))
     return 0
+
+
+def _stream_options(options: argparse.Namespace, build: Build) -> StreamOptions | None:
+    """How `dovetail run` streams; None where it runs one stage after another."""
+    if not options.pipeline:
+        refuse_unused("run", {"--in-flight": options.in_flight}, "give --pipeline with it")
+        if options.on_failure == OnFailure.STOP.value:
+            refuse_unused("run", {"--timeout": options.timeout}, "give --pipeline or --on-failure fallback with it")
+            return None
+    usual = build.in_flight if options.pipeline else 1
+    return StreamOptions(usual if options.in_flight is None else options.in_flight, OnFailure(options.on_failure),
+                         RUN_TIMEOUT_S if options.timeout is None else options.timeout)
 
 
 def synth_command(options: argparse.Namespace) -> int:
