@@ -70,7 +70,7 @@ check: $(VENV)/.ready-dev
 
 # Script, or script:part. Left out: those of a GPU and of training, mutated builds (half an hour), tables of constants and of work.
 BENCHES := check_figures clocks dhm dhm:layers engines:area engines:network engines:firb engines:arrays fibha lq models numerics \
-  numerics:builds numerics:imported numerics:pretrained numerics:unseen optimizer planning planning:branches serve zoo
+  numerics:builds numerics:imported numerics:pretrained numerics:unseen optimizer planning planning:branches runtime serve zoo
 bench: $(VENV)/.ready
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,pnr,bench,peers,serve]'
 	@mkdir -p build/bench

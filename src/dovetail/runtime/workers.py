@@ -51,6 +51,8 @@ class StreamOptions:
     frames: int | None = None
     """How many frames will come, where that is known: short simulations are compiled quickly, long ones well."""
     delay: Delay | None = None
+    keep: bool = False
+    """Whether results hold every tensor that crossed between stages, not the outputs alone."""
 
     def __post_init__(self) -> None:
         if self.in_flight < 1:
@@ -117,6 +119,7 @@ class Worker(threading.Thread):
     def __init__(self, name: str, stream: Overseer, options: StreamOptions) -> None:
         super().__init__(name=f"dovetail {name}", daemon=True)
         self.stream, self.on_failure, self.timeout_s, self.delay = stream, options.on_failure, options.timeout_s, options.delay
+        self.keep = options.keep
         self.together = max(1, options.in_flight // 2)
         """Frames that go into hardware together at the most: half are left for others to work on meanwhile."""
         self.ready: list[tuple[int, int, Frame]] = []
@@ -172,7 +175,8 @@ class Worker(threading.Thread):
             Span(stage.name, stage.device, "compute", first, count, taken, computed, 0, backend),
             Span(stage.name, f"{stage.device}>{host}", "transfer", first, count, computed, record.now(), bytes_of(results))]
         for frame in done:
-            frame.result.set_result({name: frame.memory[name] for name in self.stream.program.graph.outputs})
+            names = frame.memory if self.keep else self.stream.program.graph.outputs
+            frame.result.set_result({name: frame.memory[name] for name in names})
 
     def _compute(self, stage: Stage, inputs: Mapping[str, Array], frame: int) -> Arrays:
         """What the stage's part gives, or from its first failure on the integer reference."""
