@@ -13,13 +13,14 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Ma
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from types import TracebackType
 
 from dovetail.fpga.part import FpgaPart
 from dovetail.ir import Array
 from dovetail.runtime.record import RunRecord
-from dovetail.runtime.stages import Stage, needs, scatter
-from dovetail.runtime.workers import Arrays, Frame, StreamOptions, Worker
+from dovetail.runtime.stages import RunnablePart, Stage, needs, scatter
+from dovetail.runtime.workers import Arrays, Frame, Queue, StreamOptions
 from dovetail.schedule.program import Program
 
 
@@ -35,10 +36,10 @@ class FrameStream:
         """Those under way, by number."""
         self.submitted = 0
         self.needs = needs(stages)
-        self.workers = {name: Worker(name, self, options)
-                        for name in dict.fromkeys(stage.worker for stage in stages)}
-        for worker in self.workers.values():
-            worker.start()
+        self.queues = {stage.worker: Queue(stage.worker, self, _inside(stage.part, options), options) for stage in self.stages}
+        for queue in self.queues.values():
+            for worker in queue.workers:
+                worker.start()
 
     def __enter__(self) -> FrameStream:
         return self
@@ -59,7 +60,7 @@ class FrameStream:
             self.frames[frame.number] = frame
             for index, waits in enumerate(frame.waits):
                 if not waits:
-                    self.workers[self.stages[index].worker].push(index, frame)
+                    self.queues[self.stages[index].worker].push(index, frame)
         return frame.result
 
     def finish(self, index: int, frames: Sequence[Frame], results: Sequence[Mapping[str, Array]]) -> list[Frame]:
@@ -73,7 +74,7 @@ class FrameStream:
                     if index in waits:
                         waits.remove(index)
                         if not waits:
-                            self.workers[self.stages[other].worker].push(other, frame)
+                            self.queues[self.stages[other].worker].push(other, frame)
                 if not frame.left and self.frames.pop(frame.number, None) is not None:
                     done.append(frame)
         return done
@@ -102,8 +103,8 @@ class FrameStream:
 
     def _stop(self) -> None:
         self.closed = True
-        for worker in self.workers.values():
-            worker.waiting.notify_all()
+        for queue in self.queues.values():
+            queue.waiting.notify_all()
 
     def results(self, source: Iterable[Mapping[str, Array]]) -> Iterator[Arrays]:
         """Outputs in the order of their inputs; the source is asked in the reader's thread, when there is room for a frame."""
@@ -144,6 +145,13 @@ class FrameStream:
                 coming.cancel()
                 with suppress(asyncio.CancelledError):
                     await coming
+
+
+def _inside(part: RunnablePart, options: StreamOptions) -> int:
+    """How many frames are sent to a part one by one before the first has come back."""
+    if not isinstance(part, FpgaPart) or part.simulator is None:
+        return 1
+    return min(options.in_flight, 2 + ceil(part.design.latency_cycles / max(1, part.design.interval_cycles)))
 
 
 def _opened(stage: Stage, options: StreamOptions) -> Stage:

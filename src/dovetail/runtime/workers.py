@@ -113,24 +113,32 @@ class Caller:
         self.calls.put(None)
 
 
-class Worker(threading.Thread):
-    """Runs the stages of a device; frames that wait for hardware that is pipelined go in together."""
+class Queue:
+    """Frames that wait for a device, the oldest first; as many workers as frames can be inside it take them."""
 
-    def __init__(self, name: str, stream: Overseer, options: StreamOptions) -> None:
-        super().__init__(name=f"dovetail {name}", daemon=True)
-        self.stream, self.on_failure, self.timeout_s, self.delay = stream, options.on_failure, options.timeout_s, options.delay
-        self.keep = options.keep
-        self.together = max(1, options.in_flight // 2)
-        """Frames that go into hardware together at the most: half are left for others to work on meanwhile."""
+    def __init__(self, name: str, stream: Overseer, inside: int, options: StreamOptions) -> None:
         self.ready: list[tuple[int, int, Frame]] = []
         """Frame number, position of the stage, frame: a heap."""
         self.waiting = threading.Condition(stream.lock)
-        self.caller: Caller | None = Caller(f"dovetail {name} calls")
+        self.failed = False
+        self.together = max(1, options.in_flight // 2) if inside == 1 else 1
+        """Frames that go into pipelined hardware together at the most: half are left for others to work on meanwhile."""
+        self.workers = [Worker(f"dovetail {name} {i}", stream, self, options) for i in range(inside)]
 
     def push(self, index: int, frame: Frame) -> None:
         """Queue a frame for a stage; the stream's lock is held."""
         heapq.heappush(self.ready, (frame.number, index, frame))
         self.waiting.notify()
+
+
+class Worker(threading.Thread):
+    """Runs the stages of a device."""
+
+    def __init__(self, name: str, stream: Overseer, queue: Queue, options: StreamOptions) -> None:
+        super().__init__(name=name, daemon=True)
+        self.stream, self.queue, self.on_failure, self.timeout_s = stream, queue, options.on_failure, options.timeout_s
+        self.delay, self.keep = options.delay, options.keep
+        self.caller = Caller(f"{name} calls")
 
     def run(self) -> None:
         try:
@@ -138,19 +146,19 @@ class Worker(threading.Thread):
                 self._work(*taken)
         except BaseException as error:  # nobody else would hear of it
             self.stream.fail(error)
-        if self.caller is not None:
-            self.caller.close()
+        self.caller.close()
 
     def _take(self) -> tuple[int, list[Frame]] | None:
         with self.stream.lock:
-            while not self.ready and not self.stream.closed:
-                self.waiting.wait()
+            ready = self.queue.ready
+            while not ready and not self.stream.closed:
+                self.queue.waiting.wait()
             if self.stream.closed:
                 return None
-            _, index, frame = heapq.heappop(self.ready)
+            _, index, frame = heapq.heappop(ready)
             frames = [frame]
             if self.stream.stages[index].pipelined:  # it has no other stage
-                frames += [heapq.heappop(self.ready)[2] for _ in range(min(len(self.ready), self.together - 1))]
+                frames += [heapq.heappop(ready)[2] for _ in range(min(len(ready), self.queue.together - 1))]
             return index, frames
 
     def _work(self, index: int, frames: list[Frame]) -> None:
@@ -169,7 +177,7 @@ class Worker(threading.Thread):
         parted = {b.name: np.split(results[b.name], ends) for b in stage.writes}
         done = self.stream.finish(index, frames, [{name: x[i] for name, x in parted.items()} for i in range(len(frames))])
         first, count = frames[0].number, sum(frame.count for frame in frames)
-        backend = stage.part.backend if self.caller is not None else "integer reference"
+        backend = "integer reference" if self.queue.failed else stage.part.backend
         record.spans += [
             Span(stage.name, f"{host}>{stage.device}", "transfer", first, count, began, taken, bytes_of(inputs)),
             Span(stage.name, stage.device, "compute", first, count, taken, computed, 0, backend),
@@ -180,7 +188,7 @@ class Worker(threading.Thread):
 
     def _compute(self, stage: Stage, inputs: Mapping[str, Array], frame: int) -> Arrays:
         """What the stage's part gives, or from its first failure on the integer reference."""
-        if self.caller is None:
+        if self.queue.failed:
             return emulate(stage, inputs, self.stream.program)
         try:
             found = self.caller.call(lambda: stage.part.run(inputs), self.timeout_s)
@@ -189,18 +197,19 @@ class Worker(threading.Thread):
         except Exception as error:  # devices fail in many ways; all are reported
             if self.stream.closed:
                 raise  # simulators were ended
+            with self.stream.lock:
+                known, self.queue.failed = self.queue.failed, True
             reason = f"no answer within {self.timeout_s:g} s" if isinstance(error, TimeoutError) else str(error) or repr(error)
             failed = time.monotonic()
-            if self.on_failure is OnFailure.STOP:
+            if self.on_failure is OnFailure.STOP and not known:
                 self.stream.record.failures.append(Failure(stage.name, stage.device, frame, reason))
                 kind = type(error) if isinstance(error, DovetailError) else TransportError
                 raise kind(f"{stage.name} on {stage.device}, frame {frame}: {reason}; --on-failure fallback computes it on the "
                            "CPU and goes on") from error
-            self.caller.close()
-            self.caller = None
             found = emulate(stage, inputs, self.stream.program)
-            self.stream.record.failures.append(
-                Failure(stage.name, stage.device, frame, reason, time.monotonic() - failed))
+            if not known:
+                self.stream.record.failures.append(
+                    Failure(stage.name, stage.device, frame, reason, time.monotonic() - failed))
             return found
 
 

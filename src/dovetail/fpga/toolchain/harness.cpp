@@ -6,6 +6,16 @@
 // Beats lie in FOLDER/RUN_inPORT.bin and go to FOLDER/RUN_outPORT.bin, in the byte layout of the Verilated port;
 // FOLDER/RUN_frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
 // Cycle 1 is the first rising edge after reset.
+//
+// usage: harness FOLDER INPUT STALL_LIMIT   for frames that come while others are under way, through the only design of the bundle:
+// FOLDER/jobs.txt is a pipe; each line is the number of a frame, whose beats lie in FOLDER/NUMBER_inPORT.bin. When its last beat
+// has left, they are in FOLDER/NUMBER_outPORT.bin, and `frame NUMBER FIRST LAST FOLLOWED` is said: the cycles of its first beat
+// through INPUT and of its last beat out, and whether it was there before the frame ahead of it had entered. The clock stands
+// while there is no frame.
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -28,6 +38,7 @@ namespace {
 constexpr uint64_t kFillCycles = 2000;    // without a beat: then a design that nobody takes from is full
 
 constexpr size_t kWriteBytes = 1 << 16;
+constexpr uint64_t kListenCycles = 64;    // between two looks for more frames
 
 enum Exit { kDone = 0, kUsage = 2, kStuck = 10, kTooMany = 11, kUnstable = 12 };
 
@@ -64,7 +75,7 @@ struct Sink {
     void keep() {
         const uint8_t* const data = static_cast<const uint8_t*>(port.data);
         beats.insert(beats.end(), data, data + port.bytes);
-        if (beats.size() >= kWriteBytes) write();
+        if (file && beats.size() >= kWriteBytes) write();
     }
     void write() {
         std::fwrite(beats.data(), 1, beats.size(), file);
@@ -169,6 +180,40 @@ private:
 
 class Simulator {
 public:
+    Simulator(BundleHandle& model, const Ports& ports, const std::string& folder, size_t lead, uint64_t stall_limit)
+        : model_(model), ports_(ports), run_{0, 0, 0, stall_limit, 0}, prefix_(folder), lead_(lead) {
+        for (const Port& port : ports.inputs) sources_.push_back({port, Stall(0)});
+        for (const Port& port : ports.outputs) {
+            sinks_.push_back({port, Stall(0)});
+            sinks_.back().held.resize(port.bytes);
+        }
+        for (const MemoryPort& port : ports.memories) memories_.emplace_back(port, Stall(0));
+    }
+
+    // Clock the design while frames are under way, until the pipe is closed.
+    int serve(int jobs) {
+        reset();
+        std::string text;
+        for (;;) {
+            const bool idle = finished();
+            if (idle || cycle_ % kListenCycles == 0) {
+                pollfd waiting{jobs, POLLIN, 0};
+                if (poll(&waiting, 1, idle ? -1 : 0) > 0) {
+                    char octets[512];
+                    const ssize_t got = read(jobs, octets, sizeof octets);
+                    if (got <= 0) return kDone;
+                    text.append(octets, static_cast<size_t>(got));
+                    for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1))
+                        add(std::stoull(text.substr(0, end)));
+                }
+                if (idle) continue;
+            }
+            const int code = step();
+            if (code != kDone) return code;
+            deliver();
+        }
+    }
+
     Simulator(BundleHandle& model, const Ports& ports, const Run& run, const std::string& prefix)
         : model_(model), ports_(ports), run_(run), prefix_(prefix) {
         uint64_t stream = run.stall_seed;
@@ -205,6 +250,46 @@ public:
     }
 
 private:
+    struct Passing {
+        uint64_t number, first;
+        bool followed;
+    };
+
+    void add(uint64_t number) {
+        const bool followed = std::any_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.sent < s.total; });
+        for (size_t i = 0; i < sources_.size(); ++i) {
+            Source& source = sources_[i];
+            source.beats.erase(source.beats.begin(), source.beats.begin() + static_cast<ptrdiff_t>(source.sent * source.port.bytes));
+            source.total -= source.sent;
+            source.sent = 0;
+            const std::vector<uint8_t> more = read_file(prefix_ + "/" + std::to_string(number) + "_in" + std::to_string(i) + ".bin");
+            source.beats.insert(source.beats.end(), more.begin(), more.end());
+            source.total += more.size() / source.port.bytes;
+        }
+        for (Sink& sink : sinks_) sink.total += sink.port.beats;
+        passing_.push_back({number, 0, followed});
+    }
+
+    void deliver() {
+        while (!passing_.empty()) {
+            for (const Sink& sink : sinks_) if (sink.beats.size() < sink.port.beats * sink.port.bytes) return;
+            const Passing frame = passing_.front();
+            passing_.pop_front();
+            ++delivered_;
+            for (size_t i = 0; i < sinks_.size(); ++i) {
+                Sink& sink = sinks_[i];
+                const size_t size = sink.port.beats * sink.port.bytes;
+                FILE* file = create_file(prefix_ + "/" + std::to_string(frame.number) + "_out" + std::to_string(i) + ".bin");
+                std::fwrite(sink.beats.data(), 1, size, file);
+                close_file(file);
+                sink.beats.erase(sink.beats.begin(), sink.beats.begin() + static_cast<ptrdiff_t>(size));
+            }
+            std::printf("frame %llu %llu %llu %d\n", static_cast<unsigned long long>(frame.number),
+                        static_cast<unsigned long long>(frame.first), static_cast<unsigned long long>(cycle_), frame.followed);
+            std::fflush(stdout);
+        }
+    }
+
     void reset() {
         *ports_.rst = 1;
         for (Source& source : sources_) *source.port.valid = 0;
@@ -240,6 +325,8 @@ private:
         for (Source& source : sources_) {
             if (source.offered && *source.port.ready) {
                 ++source.sent;
+                if (!passing_.empty() && &source == &sources_[lead_] && lead_sent_++ % source.port.beats == 0)
+                    passing_[(lead_sent_ - 1) / source.port.beats - delivered_].first = cycle_;
                 source.offered = false;
                 moved = true;
             }
@@ -311,12 +398,15 @@ private:
     std::vector<Dram> memories_;
     std::vector<uint64_t> frame_cycles_;
     uint64_t cycle_ = 0, quiet_ = 0, first_output_ = 0;
+    std::deque<Passing> passing_;    // frames under way, where they come one by one
+    size_t lead_ = 0;
+    uint64_t lead_sent_ = 0, delivered_ = 0;
 };
 
 }  // namespace
 
 int main(int count, char** arguments) {
-    if (count != 2) return kUsage;
+    if (count != 2 && count != 4) return kUsage;
     const std::string folder = arguments[1];
     VerilatedContext context;
     context.randReset(2);    // registers without a reset start at reproducible random values
@@ -324,6 +414,11 @@ int main(int count, char** arguments) {
     BundleHandle model(context);
     const std::vector<Ports> designs = model.describe();
     for (const Ports& ports : designs) *ports.rst = 1;
+    if (count == 4) {
+        const int pipe = open((folder + "/jobs.txt").c_str(), O_RDONLY);
+        if (pipe < 0) return kUsage;
+        return Simulator(model, designs[0], folder, std::stoull(arguments[2]), std::stoull(arguments[3])).serve(pipe);
+    }
     std::ifstream jobs(folder + "/jobs.txt");
     std::string line;
     for (unsigned index = 0; std::getline(jobs, line); ++index) {

@@ -81,22 +81,21 @@ def simulate_many(jobs: Sequence[tuple[Design, Mapping[str, Integers]]], stall_s
     with scratch_folder() as folder:
         lines = []
         for index, ((design, inputs), count) in enumerate(zip(jobs, frames, strict=True)):
-            lines.append(write_job(folder, index, distinct.index(design), design, inputs, count, stall_seed))
+            for number, port in enumerate(design.inputs):
+                pack(port, inputs[port.tensor], len(inputs[port.tensor])).tofile(folder / f"{index}_in{number}.bin")
+            seed = 0 if stall_seed is None else 1 + stall_seed
+            lines.append(f"{distinct.index(design)} {count} {seed} {quiet_cycles(design)} {DRAIN_CYCLES}\n")
         (folder / "jobs.txt").write_text("".join(lines), encoding="ascii")
         began = time.monotonic()
         told = _run(program, folder, distinct, on_frame)
         ended = time.monotonic()
-        return [collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
+        return [_collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
                 for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))]
 
 
-def write_job(folder: Path, index: int, position: int, design: Design, inputs: Mapping[str, Integers], count: int,
-              stall_seed: int | None = None) -> str:
-    """Write the beats of a run into a folder; returns the line of `jobs.txt` that says what to do with them."""
-    for number, port in enumerate(design.inputs):
-        pack(port, inputs[port.tensor], len(inputs[port.tensor])).tofile(folder / f"{index}_in{number}.bin")
-    quiet = max(QUIET_CYCLES, 4 * (design.latency_cycles + design.interval_cycles))
-    return f"{position} {count} {0 if stall_seed is None else 1 + stall_seed} {quiet} {DRAIN_CYCLES}\n"
+def quiet_cycles(design: Design) -> int:
+    """Cycles without any beat after which a design is stuck."""
+    return max(QUIET_CYCLES, 4 * (design.latency_cycles + design.interval_cycles))
 
 
 @contextmanager
@@ -111,7 +110,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class _Told:
     """What a design printed about its instances."""
 
     high_water: dict[str, int] = field(default_factory=dict)
@@ -142,9 +141,9 @@ def run_program(program: Path, folder: Path, name: str, accept: tuple[int, ...],
     return code, "".join(failure)
 
 
-def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[Told]:
+def _run(program: Path, folder: Path, designs: Sequence[Design], on_frame: Callable[[int], None] | None) -> list[_Told]:
     """Run the program over the jobs of a folder; returns what each design told."""
-    told = [Told() for _ in designs]
+    told = [_Told() for _ in designs]
 
     def listen(line: str) -> None:
         if match := re.fullmatch(r"high_water (?:\S*?\.)??d(\d+)\.(\S+) +(\d+)", line):
@@ -171,9 +170,8 @@ def explain(code: int, report: str, designs: Sequence[Design]) -> str:
     }[code]
 
 
-def collect(folder: Path, index: int, design: Design, frames: int, told: Told, wall_s: float, run_s: float) -> Simulation:
-    """What a run left in its folder."""
+def _collect(folder: Path, index: int, design: Design, frames: int, told: _Told, wall_s: float, run_s: float) -> Simulation:
     outputs = {port.tensor: unpack(port, np.fromfile(folder / f"{index}_out{number}.bin", dtype=np.uint8), frames)
                for number, port in enumerate(design.outputs)}
-    counts = [int(value) for value in np.frombuffer((folder / f"{index}_frames.bin").read_bytes(), dtype=np.uint64)]
+    counts = [int(value) for value in np.fromfile(folder / f"{index}_frames.bin", dtype=np.uint64)]
     return Simulation(outputs, counts[0], counts[1], tuple(counts[2:]), told.high_water, wall_s, run_s, told.toggles)

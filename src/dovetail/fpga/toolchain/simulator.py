@@ -1,55 +1,63 @@
-"""A simulator that stays: a design in a process of its own, which takes frames whenever some come."""
+"""A simulator that stays: a design in a process of its own, which takes frames while others are under way in it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
+import subprocess
+import threading
 import time
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
+
+import numpy as np
 
 from dovetail import processes
 from dovetail.errors import MismatchError, ToolError
 from dovetail.fpga.design import Design
-from dovetail.fpga.packing import Integers, count_frames
+from dovetail.fpga.packing import Integers, count_frames, pack, unpack
 from dovetail.fpga.toolchain.simulate import (
     RUN_MEMORY_BYTES,
     STUCK,
     TOO_MANY,
     UNSTABLE,
     Simulation,
-    Told,
-    collect,
     explain,
+    quiet_cycles,
     scratch_folder,
-    write_job,
 )
-from dovetail.fpga.toolchain.tools import last_lines
 from dovetail.fpga.toolchain.verilate import PROGRAM
 
-POLL_MS = 50
-"""How often a simulation that says nothing is looked after. Chosen."""
+MOST_FOLLOWING = 64
+"""Frames that followed each other whose cycles are kept; later ones follow as these did."""
+SAID_LINES = 12
+"""Last lines of a process that are kept, to say why it ended."""
 
 
 class Simulator:
-    """The harness of `simulate`, whose list of runs is a pipe that stays open; every run begins with a reset.
+    """The harness of `simulate` on a pipe of frames: the design keeps its state, the clock stands while there is no frame.
 
-    It ends a run by writing its clocks, into a pipe too, so that nobody waits longer than the run.
+    Any number of threads may `run` frames at the same time.
     """
 
     def __init__(self, design: Design, program: Path, timeout_s: float) -> None:
-        """`program` is what `verilate.build` made of the design alone; a run that takes longer than `timeout_s` is ended."""
-        self.design, self.timeout_s, self.runs = design, timeout_s, 0
+        """`program` is what `verilate.build` made of the design alone; frames that take longer than `timeout_s` end it."""
+        self.design, self.timeout_s, self.where = design, timeout_s, f"simulation of {design.top}"
         self._open = contextlib.ExitStack()
         self.folder = self._open.enter_context(scratch_folder())
         os.mkfifo(self.folder / "jobs.txt")
-        self.log = self.folder / "simulation.log"
-        with self.log.open("wb") as output:
-            self.process = processes.start((str(program / PROGRAM), str(self.folder)), program, output, {}, RUN_MEMORY_BYTES)
+        lead = next((i for i, port in enumerate(design.inputs) if not port.loads), 0)
+        command = (str(program / PROGRAM), str(self.folder), str(lead), str(quiet_cycles(design)))
+        self.process = processes.start(command, program, subprocess.PIPE, {}, RUN_MEMORY_BYTES)
         self._open.callback(self._end)
-        self.jobs = os.open(self.folder / "jobs.txt", os.O_RDWR | os.O_CLOEXEC)
-        self._open.callback(os.close, self.jobs)
+        self._jobs = os.open(self.folder / "jobs.txt", os.O_RDWR | os.O_CLOEXEC)
+        self._open.callback(os.close, self._jobs)
+        self._lock, self._sent = threading.Lock(), 0
+        self._waiting: dict[int, Future[tuple[int, ...]]] = {}
+        self._ended: MismatchError | ToolError | None = None
+        threading.Thread(target=self._listen, name=self.where, daemon=True).start()
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -62,54 +70,75 @@ class Simulator:
             processes.forget(self.process)
 
     def run(self, inputs: Mapping[str, Integers]) -> Simulation:
-        """As `simulate.simulate`; ToolError where the process died or takes too long."""
-        start, index, where = time.monotonic(), self.runs, f"simulation of {self.design.top}"
-        count = count_frames(self.design, inputs, where)
-        self.runs += 1
+        """As `simulate.simulate`; `frame_cycles` are of the frames that followed each other up to these without a gap.
+
+        ToolError where the process died or takes too long.
+        """
+        start = time.monotonic()
+        count = count_frames(self.design, inputs, self.where)
         try:
-            clocks = self.folder / f"{index}_frames.bin"
-            os.mkfifo(clocks)
-            job = write_job(self.folder, index, 0, self.design, inputs, count)
-            reader = os.open(clocks, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                began = time.monotonic()
-                os.write(self.jobs, job.encode())
-                counts = self._wait(reader, 8 * (2 + count), began + self.timeout_s, where)
-            finally:
-                os.close(reader)
+            sent = [self._send({p.tensor: inputs[p.tensor][i : i + 1] for p in self.design.inputs if not p.loads}, inputs)
+                    for i in range(count)]
+            cycles = [future.result(start + self.timeout_s - time.monotonic()) for _, future in sent]
+            found = {port.tensor: np.concatenate([
+                unpack(port, np.fromfile(self.folder / f"{number}_out{n}.bin", dtype=np.uint8), 1) for number, _ in sent])
+                for n, port in enumerate(self.design.outputs)}
+        except TimeoutError:
+            self._end()
+            raise ToolError(f"{self.where}: not finished after {self.timeout_s:g} s, stopped; give it a longer limit") from None
         except OSError as error:
-            raise ToolError(f"{where}: {error.strerror or error}; make room for temporary files, or was the simulator ended?") \
-                from error
-        clocks.unlink()
-        clocks.write_bytes(counts)
-        ended = time.monotonic()
-        found = collect(self.folder, index, self.design, count, Told(), ended - start, ended - began)
-        for path in self.folder.glob(f"{index}_*"):
-            path.unlink()
-        return found
+            raise ToolError(f"{self.where}: temporary files: {error.strerror or error}; make room for them") from error
+        for number, _ in sent:
+            for path in self.folder.glob(f"{number}_*"):
+                path.unlink(missing_ok=True)
+        took_s = time.monotonic() - start
+        return Simulation(found, cycles[-1][-1], 0, cycles[-1], wall_s=took_s, run_s=took_s)
 
-    def _wait(self, reader: int, size: int, deadline: float, where: str) -> bytes:
-        """The clocks of a run, once it has ended."""
-        found, poll = b"", select.poll()
-        poll.register(reader, select.POLLIN)
-        while len(found) < size:
-            if poll.poll(POLL_MS):
-                found += os.read(reader, size - len(found))
-            code = self.process.poll()
-            if len(found) < size and code is not None:
-                raise self._ended(code, where)
-            if time.monotonic() > deadline:
-                self._end()
-                raise ToolError(f"{where}: not finished after {self.timeout_s:g} s, stopped; give it a longer limit")
-        return found
+    def _send(self, frame: Mapping[str, Integers], sets: Mapping[str, Integers]) -> tuple[int, Future[tuple[int, ...]]]:
+        """Write a frame's beats, with the weights before the first one, and say that they are there."""
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            number, future = self._sent, Future[tuple[int, ...]]()
+            self._sent += 1
+            self._waiting[number] = future
+            for n, port in enumerate(self.design.inputs):
+                path, values = self.folder / f"{number}_in{n}.bin", sets[port.tensor] if port.loads else frame[port.tensor]
+                if port.loads and number:
+                    path.touch()
+                else:
+                    pack(port, values, len(values)).tofile(path)
+            os.write(self._jobs, b"%d\n" % number)
+        return number, future
 
-    def _ended(self, code: int, where: str) -> MismatchError | ToolError:
-        """What is to be said of a process that ended before its run did."""
-        with contextlib.suppress(OSError):
-            for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
-                word, _, rest = line.partition(" ")
-                if word == "failed" and code in (STUCK, TOO_MANY, UNSTABLE):
-                    return MismatchError(explain(code, rest, [self.design]))
-        said = last_lines(self.log) if self.log.exists() else ""
+    def _listen(self) -> None:
+        """Hear of frames that have left, until the process ends."""
+        said, following, base = deque[str](maxlen=SAID_LINES), list[int](), 0
+        assert self.process.stdout is not None, "asked for"
+        with self.process.stdout as lines:
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                word, *numbers = text.split(" ")
+                if word != "frame":
+                    said.append(text)
+                    continue
+                number, first, last, followed = map(int, numbers)
+                if not followed or not following:
+                    following, base = [], first - 1
+                if len(following) < MOST_FOLLOWING:
+                    following.append(last - base)
+                self._waiting.pop(number).set_result(tuple(following))
+        ended = self._reason(self.process.wait(), said)
+        with self._lock:
+            self._ended, waiting = ended, list(self._waiting.values())
+            self._waiting.clear()
+        for future in waiting:
+            future.set_exception(ended)
+
+    def _reason(self, code: int, said: deque[str]) -> MismatchError | ToolError:
+        """What is to be said of a process that has ended."""
+        failed = next((line.partition(" ")[2] for line in said if line.startswith("failed ")), None)
+        if failed is not None and code in (STUCK, TOO_MANY, UNSTABLE):
+            return MismatchError(explain(code, failed, [self.design]))
         how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
-        return ToolError(f"{where}: its process died, {how}{'; last lines:' if said else ''}{said and chr(10)}{said}")
+        return ToolError("\n".join([f"{self.where}: its process died, {how}", *said]))
