@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.errors import MismatchError, UsageError
+from dovetail.errors import MismatchError, ToolError, UsageError
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import beat_bytes, pack, unpack
-from dovetail.fpga.toolchain.simulate import simulate, simulate_many
-from dovetail.fpga.toolchain.verilate import bundle_files
+from dovetail.fpga.toolchain.simulate import TOO_MANY, simulate, simulate_many
+from dovetail.fpga.toolchain.simulator import Simulator
+from dovetail.fpga.toolchain.verilate import build, bundle_files
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -208,6 +211,41 @@ def test_a_beat_that_changes_before_it_is_taken_breaks_the_protocol():
                r"beats sent: x \d+ of 240; beats received: y \d+ of 240; hold it until ready$")
     with pytest.raises(MismatchError, match=message):
         simulate(design, {"x": values(design.inputs[0], 20)}, stall_seed=1)
+
+
+@pytest.mark.verilator
+def test_a_simulator_that_stays_gives_what_simulate_gives_to_any_number_of_threads():
+    adder = two_input_adder()
+    inputs = {name: values(port, 12, seed) for seed, (name, port) in enumerate(zip("ab", adder.inputs, strict=True))}
+    expected = simulate(adder, inputs)
+    simulator = Simulator(adder, build([adder]), 60.0)
+    with closing(simulator):
+        together = simulator.run(inputs)
+        np.testing.assert_array_equal(together.outputs["y"], expected.outputs["y"])
+        assert together.frame_cycles[0] == expected.frame_cycles[0]
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda i: simulator.run({n: x[i : i + 1] for n, x in inputs.items()}), range(12)))
+        np.testing.assert_array_equal(np.concatenate([s.outputs["y"] for s in found]), expected.outputs["y"])
+    with pytest.raises(ToolError, match="its process died"):
+        simulator.run(inputs)
+
+
+@pytest.mark.verilator
+def test_a_simulator_that_stays_says_how_far_the_streams_of_a_deadlock_came():
+    design = one_bad("reg [2:0] k; always @(posedge clk) k <= rst ? 3'd0 : k + {2'd0, x_valid & x_ready};\n"
+                     "assign x_ready = (k < 3'd5) & y_ready; assign y_valid = x_valid & (k < 3'd5); assign y_data = x_data;")
+    simulator = Simulator(design, build([design]), 60.0)
+    with closing(simulator), pytest.raises(MismatchError, match=r"^simulation of bad: cycle \d+: deadlock, no beat moved"):
+        simulator.run({"x": values(design.inputs[0], 2)})
+
+
+@pytest.mark.verilator
+def test_a_simulator_that_stays_watches_for_beats_that_nobody_asked_for():
+    design = one_bad("assign x_ready = 1'b1; assign y_valid = ~rst; assign y_data = n;")
+    simulator = Simulator(design, build([design]), 60.0)
+    with closing(simulator):
+        simulator.run({"x": values(design.inputs[0], 1)})
+        assert simulator.process.wait(60) == TOO_MANY
 
 
 @pytest.mark.parametrize(("inputs", "message"), [

@@ -14,6 +14,7 @@ from dovetail.ir import Add, AvgPool, Conv, GlobalAvgPool, Graph, Window
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import load_build, synthetic_integers
+from dovetail.runtime.workers import StreamOptions
 from tests.partition.test_hybrid import bottlenecks
 from tests.strategies import Net, quantized
 
@@ -35,6 +36,10 @@ def test_a_network_on_reusable_engines_is_built_proven_and_loaded_again(model: P
     expected = run_integer(segment.graph, inputs)
     for name, values in build.part(segment).run(inputs).items():
         np.testing.assert_array_equal(values, expected[name])
+    with build.open_stream(StreamOptions(2, frames=2)) as stream:
+        streamed = [stream.submit({name: x[i : i + 1] for name, x in inputs.items()}) for i in range(2)]
+        for name, whole in expected.items():
+            np.testing.assert_array_equal(np.concatenate([frame.result()[name] for frame in streamed]), whole)
     accelerator = build.platform.device("fpga").accelerator
     assert accelerator is not None
     assert set(accelerator.reusable) == {n.name for n in build.graph.nodes}

@@ -56,6 +56,10 @@ def test_a_build_takes_the_weights_of_another_model_and_is_bit_exact_with_them(b
     assert main(["run", str(built.folder), "-i", str(tmp_path / "x.npy"), "-o", str(tmp_path / "y.npy"), "--weights",
                  str(path)]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected.astype(np.float64) * 2.0**-8)
+    assert main(["run", str(built.folder), "-i", str(tmp_path / "x.npy"), "-o", str(tmp_path / "z.npy"), "--weights",
+                 str(path), "--pipeline"]) == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "z.npy"), np.load(tmp_path / "y.npy"))
+    assert not (built.folder / "measured.json").exists(), "what was measured is not about the build's own weights"
     before = (built.folder / "verification.json").read_bytes()
     assert main(["verify", str(built.folder), "--weights", str(path), "--frames", "3"]) == 0
     assert (built.folder / "verification.json").read_bytes() == before, "what was remembered is about the build's own weights"

@@ -7,11 +7,11 @@
 // FOLDER/RUN_frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
 // Cycle 1 is the first rising edge after reset.
 //
-// usage: harness FOLDER INPUT STALL_LIMIT   for frames that come while others are under way, through the only design of the bundle:
+// usage: harness FOLDER INPUT STALL_LIMIT DRAIN   for frames that come while others are under way, through the only design of the bundle:
 // FOLDER/jobs.txt is a pipe; each line is the number of a frame, whose beats lie in FOLDER/NUMBER_inPORT.bin. When its last beat
 // has left, they are in FOLDER/NUMBER_outPORT.bin, and `frame NUMBER FIRST LAST FOLLOWED` is said: the cycles of its first beat
 // through INPUT and of its last beat out, and whether it was there before the frame ahead of it had entered. The clock stands
-// while there is no frame.
+// while there is no frame, DRAIN cycles after the last one.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -180,8 +180,9 @@ private:
 
 class Simulator {
 public:
-    Simulator(BundleHandle& model, const Ports& ports, const std::string& folder, size_t lead, uint64_t stall_limit)
-        : model_(model), ports_(ports), run_{0, 0, 0, stall_limit, 0}, prefix_(folder), lead_(lead) {
+    Simulator(BundleHandle& model, const Ports& ports, const std::string& folder, size_t lead, uint64_t stall_limit,
+              uint64_t drain)
+        : model_(model), ports_(ports), run_{0, 0, 0, stall_limit, drain}, prefix_(folder), lead_(lead) {
         for (const Port& port : ports.inputs) sources_.push_back({port, Stall(0)});
         for (const Port& port : ports.outputs) {
             sinks_.push_back({port, Stall(0)});
@@ -194,8 +195,9 @@ public:
     int serve(int jobs) {
         reset();
         std::string text;
-        for (;;) {
-            const bool idle = finished();
+        for (uint64_t drained = 0;; ++drained) {
+            if (!finished()) drained = 0;
+            const bool idle = drained >= run_.drain || (finished() && !cycle_);
             if (idle || cycle_ % kListenCycles == 0) {
                 pollfd waiting{jobs, POLLIN, 0};
                 if (poll(&waiting, 1, idle ? -1 : 0) > 0) {
@@ -268,6 +270,7 @@ private:
         }
         for (Sink& sink : sinks_) sink.total += sink.port.beats;
         passing_.push_back({number, 0, followed});
+        quiet_ = 0;
     }
 
     void deliver() {
@@ -406,7 +409,7 @@ private:
 }  // namespace
 
 int main(int count, char** arguments) {
-    if (count != 2 && count != 4) return kUsage;
+    if (count != 2 && count != 5) return kUsage;
     const std::string folder = arguments[1];
     VerilatedContext context;
     context.randReset(2);    // registers without a reset start at reproducible random values
@@ -414,10 +417,11 @@ int main(int count, char** arguments) {
     BundleHandle model(context);
     const std::vector<Ports> designs = model.describe();
     for (const Ports& ports : designs) *ports.rst = 1;
-    if (count == 4) {
+    if (count == 5) {
         const int pipe = open((folder + "/jobs.txt").c_str(), O_RDONLY);
         if (pipe < 0) return kUsage;
-        return Simulator(model, designs[0], folder, std::stoull(arguments[2]), std::stoull(arguments[3])).serve(pipe);
+        return Simulator(model, designs[0], folder, std::stoull(arguments[2]), std::stoull(arguments[3]), std::stoull(arguments[4]))
+            .serve(pipe);
     }
     std::ifstream jobs(folder + "/jobs.txt");
     std::string line;

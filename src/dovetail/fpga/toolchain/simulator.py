@@ -19,6 +19,7 @@ from dovetail.errors import MismatchError, ToolError
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import Integers, count_frames, pack, unpack
 from dovetail.fpga.toolchain.simulate import (
+    DRAIN_CYCLES,
     RUN_MEMORY_BYTES,
     STUCK,
     TOO_MANY,
@@ -49,7 +50,7 @@ class Simulator:
         self.folder = self._open.enter_context(scratch_folder())
         os.mkfifo(self.folder / "jobs.txt")
         lead = next((i for i, port in enumerate(design.inputs) if not port.loads), 0)
-        command = (str(program / PROGRAM), str(self.folder), str(lead), str(quiet_cycles(design)))
+        command = (str(program / PROGRAM), str(self.folder), str(lead), str(quiet_cycles(design)), str(DRAIN_CYCLES))
         self.process = processes.start(command, program, subprocess.PIPE, {}, RUN_MEMORY_BYTES)
         self._open.callback(self._end)
         self._jobs = os.open(self.folder / "jobs.txt", os.O_RDWR | os.O_CLOEXEC)
