@@ -37,7 +37,7 @@ from dovetail.runtime.workers import OnFailure, StreamOptions, random_delays
 from lib.several_boards import divided_build, several
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "fashion"
-LONGEST_S = 30.0
+LONGEST_S = 60.0
 """What the sequential run may take. Chosen."""
 ORDER_FRAMES = 6
 """Frames of every random order of the workers."""

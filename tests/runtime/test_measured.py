@@ -13,7 +13,7 @@ from dovetail.cli.program import main
 from dovetail.runtime.build import Build, run_stored, synthetic_integers
 from dovetail.runtime.measured import MEASURED_FILE
 from dovetail.runtime.record import RunRecord
-from dovetail.runtime.virtual import Step, frames_per_s, steps_of, virtual_stream
+from dovetail.runtime.virtual import VirtualStep, frames_per_s, steps_of, virtual_stream
 
 
 @pytest.mark.quick
@@ -21,8 +21,8 @@ from dovetail.runtime.virtual import Step, frames_per_s, steps_of, virtual_strea
 def test_a_stream_in_virtual_time_has_the_interval_of_its_busiest_resource_or_of_too_few_frames(in_flight: int,
                                                                                                 interval_s: float) -> None:
     """The CPU begins and ends every frame, 1 s and 3 s; hardware takes 5 s and a frame every 2 s: the CPU's 4 s set the pace."""
-    steps = [Step("cpu0", ("cpu",), "compute", 1.0, 1.0, ()), Step("fpga0", ("fpga0",), "compute", 5.0, 2.0, (0,)),
-             Step("cpu1", ("cpu",), "compute", 3.0, 3.0, (1,))]
+    steps = [VirtualStep("cpu0", ("cpu",), "compute", 1.0, 1.0, ()), VirtualStep("fpga0", ("fpga0",), "compute", 5.0, 2.0, (0,)),
+             VirtualStep("cpu1", ("cpu",), "compute", 3.0, 3.0, (1,))]
     spans = virtual_stream(steps, 32, in_flight)
     assert len(spans) == 3 * 32
     assert frames_per_s(spans) == pytest.approx(1 / interval_s, rel=0.03)

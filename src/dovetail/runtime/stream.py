@@ -29,7 +29,13 @@ class FrameStream:
 
     def __init__(self, stages: Sequence[Stage], program: Program, record: RunRecord, options: StreamOptions) -> None:
         self.program, self.record, self.options = program, record, options
-        self.stages: Sequence[Stage] = [_opened(stage, options) for stage in stages]
+        self.stages: Sequence[Stage] = ()
+        try:
+            for stage in stages:
+                self.stages = (*self.stages, _opened(stage, options))
+        except BaseException:
+            self._close_parts()
+            raise
         self.lock, self.closed = threading.Lock(), False
         self.error: BaseException | None = None
         self.frames: dict[int, Frame] = {}
@@ -97,6 +103,9 @@ class FrameStream:
             self.frames.clear()
         for frame in frames:
             frame.result.cancel()
+        self._close_parts()
+
+    def _close_parts(self) -> None:
         for part in (stage.part for stage in self.stages):
             if isinstance(part, FpgaPart):
                 part.close()

@@ -24,7 +24,7 @@ SETTLED_FRAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class VirtualStep:
     """What every frame does once: takes `seconds`, and occupies its resources for `busy_s` of them."""
 
     stage: str
@@ -38,10 +38,10 @@ class Step:
     """That of a stage."""
 
 
-def steps_of(build: Build, stages: Sequence[Stage], cycles: Mapping[str, tuple[int, ...]]) -> list[Step]:
+def steps_of(build: Build, stages: Sequence[Stage], cycles: Mapping[str, tuple[int, ...]]) -> list[VirtualStep]:
     """Transfers and stages of a frame; stages without `cycles` take the plan's time."""
     left = list(schedule(build.graph, build.platform, build.plan.assignment).tasks)
-    found, computes = list[Step](), dict[int, int]()
+    found, computes = list[VirtualStep](), dict[int, int]()
     for index, (stage, before) in enumerate(zip(stages, needs(stages), strict=True)):
         ready = tuple(computes[i] for i in sorted(before))
         nodes = {node for segment in stage.segments for node in segment.nodes}
@@ -51,7 +51,7 @@ def steps_of(build: Build, stages: Sequence[Stage], cycles: Mapping[str, tuple[i
                 found.append(_step(stage.name, lanes, ready))
         computes[index] = len(found)
         seconds, busy_s = _clocked(stage, cycles.get(stage.name, ()), build.platform) or _planned(stage, left)
-        found.append(Step(stage.name, (stage.worker,), "compute", seconds, busy_s, (*ready, *range(arrivals, len(found))),
+        found.append(VirtualStep(stage.name, (stage.worker,), "compute", seconds, busy_s, (*ready, *range(arrivals, len(found))),
                           device=stage.device))
     for lanes in _transfers(left, lambda task: task.node in build.graph.outputs):
         writers = tuple(computes[i] for i, s in enumerate(stages) if any(w.tensor == lanes[0].node for w in s.writes))
@@ -81,9 +81,9 @@ def _transfers(left: list[Task], wanted: Callable[[Task], bool]) -> list[list[Ta
     return found
 
 
-def _step(stage: str, lanes: Sequence[Task], ready: tuple[int, ...]) -> Step:
+def _step(stage: str, lanes: Sequence[Task], ready: tuple[int, ...]) -> VirtualStep:
     seconds = lanes[0].stop_s - lanes[0].start_s
-    return Step(stage, tuple(task.resource for task in lanes), "transfer", seconds, seconds, ready, lanes[0].size_bytes)
+    return VirtualStep(stage, tuple(task.resource for task in lanes), "transfer", seconds, seconds, ready, lanes[0].size_bytes)
 
 
 def _planned(stage: Stage, left: list[Task]) -> tuple[float, float]:
@@ -111,7 +111,7 @@ def _clocked(stage: Stage, cycles: tuple[int, ...], platform: Platform) -> tuple
     return cycles[0] / clock_hz, (cycles[-1] - cycles[-2]) / clock_hz
 
 
-def virtual_stream(steps: Sequence[Step], frames: int, in_flight: int) -> list[Span]:
+def virtual_stream(steps: Sequence[VirtualStep], frames: int, in_flight: int) -> list[Span]:
     """When every step of every frame begins and ends, with at most so many frames under way."""
     spans, free = list[Span](), dict[str, float]()
     waiting, finished = list[tuple[int, int]](), set[tuple[int, int]]()

@@ -25,6 +25,7 @@ from dovetail.ir import Array
 from dovetail.runtime.record import Failure, RunRecord, Span, bytes_of
 from dovetail.runtime.stages import Stage, emulate, gather
 from dovetail.schedule.program import Program
+from dovetail.words import counted
 
 IN_FLIGHT = 8
 """Frames between source and reader unless told otherwise, as many as the driver sends to a board. Chosen, not measured."""
@@ -56,7 +57,7 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         if self.in_flight < 1:
-            raise UsageError(f"stream: {self.in_flight} frames in flight; at least 1 is needed")
+            raise UsageError(f"stream: {counted(self.in_flight, 'frame')} in flight; at least 1 is needed")
         if not self.timeout_s > 0:
             raise UsageError(f"stream: a timeout of {self.timeout_s:g} s; more than 0 is needed")
 
@@ -121,8 +122,8 @@ class Queue:
         """Frame number, position of the stage, frame: a heap."""
         self.waiting = threading.Condition(stream.lock)
         self.failed = False
-        self.together = max(1, options.in_flight // 2) if inside == 1 else 1
-        """Frames that go into pipelined hardware together at the most: half are left for others to work on meanwhile."""
+        self.together = max(1, options.in_flight // (2 if inside == 1 else 4))
+        """Frames that go into pipelined hardware together at the most; the others are left to work on meanwhile."""
         self.workers = [Worker(f"dovetail {name} {i}", stream, self, options) for i in range(inside)]
 
     def push(self, index: int, frame: Frame) -> None:
@@ -220,7 +221,7 @@ def check_answer(stage: Stage, inputs: Mapping[str, Array], found: Mapping[str, 
             raise TransportError(f"tensor {binding.tensor}: nothing came as an answer")
         sent, came = len(next(iter(inputs.values()))), len(found[binding.name])
         if stage.pipelined and came != sent:
-            raise TransportError(f"tensor {binding.tensor}: {came} frames came as an answer to {sent}")
+            raise TransportError(f"tensor {binding.tensor}: {counted(came, 'frame')} came as an answer to {sent}")
 
 
 def random_delays(seed: int, most_s: float) -> Delay:

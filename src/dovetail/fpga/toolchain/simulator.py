@@ -89,9 +89,9 @@ class Simulator:
             raise ToolError(f"{self.where}: not finished after {self.timeout_s:g} s, stopped; give it a longer limit") from None
         except OSError as error:
             raise ToolError(f"{self.where}: temporary files: {error.strerror or error}; make room for them") from error
-        for number, _ in sent:
-            for path in self.folder.glob(f"{number}_*"):
-                path.unlink(missing_ok=True)
+        ways = (("in", self.design.inputs), ("out", self.design.outputs))
+        for name in (f"{number}_{way}{n}.bin" for number, _ in sent for way, ports in ways for n in range(len(ports))):
+            (self.folder / name).unlink(missing_ok=True)
         took_s = time.monotonic() - start
         return Simulation(found, cycles[-1][-1], 0, cycles[-1], wall_s=took_s, run_s=took_s)
 
