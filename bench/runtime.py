@@ -2,7 +2,8 @@
 
 `python bench/runtime.py --json FILE`: the bundled example on its board, two networks of the zoo over two simulated FPGAs each.
 Results in every tensor are compared with the integer reference, in random orders of the workers. Simulated boards are judged in
-virtual time: by the clocks they took. Fewer frames than asked for are run where they would take more than `LONGEST_S`.
+virtual time: by the clocks they took. Seconds are the machine's, under the load average that is recorded. Fewer frames than asked
+for are run where they would take more than `LONGEST_S`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def timed(build: Build, frames: int) -> dict[str, Any]:
     equal = not wrong_frames(found, expected) and all(np.array_equal(outputs[name], expected[name]) for name in outputs)
     virtual = frames_per_s(virtual_stream(steps_of(build, build.stages(), one.cycles), 64, in_flight))
     planned = 1 / build.plan.interval_s
-    return {"frames": chosen, "in_flight": in_flight, "stages": len(build.stages()),
+    return {"frames": chosen, "load_average": os.getloadavg()[0], "in_flight": in_flight, "stages": len(build.stages()),
             "simulated_boards": sum(s.pipelined for s in build.stages()),
             "sequential_s": sequential_s, "concurrent_s": concurrent_s,
             "planned_s": build.plan.latency_s + (chosen - 1) * build.plan.interval_s,
