@@ -179,7 +179,7 @@ def verification_json(outcome: Verification) -> dict[str, Any]:
 
 def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int | None = None, trace: Path | None = None,
                progress: Progress = silent) -> list[dict[str, Any]]:
-    """Every FPGA part behind its AXI ports in simulation, through the driver a board would be driven with.
+    """Every FPGA part behind its AXI ports, in simulation or on the build's boards, through the driver of boards.
 
     `trace` draws all signals into an FST file, one per part where there are several.
     """
@@ -189,7 +189,8 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
         part = fpga_part.load_part(segment.graph, build.folder / "fpga")
         shell = fpga_part.load_part_shell(segment.graph, build.folder / "fpga")
         drawn = trace.with_stem(f"{trace.stem}-{segment.name}") if trace and len(segments) > 1 else trace
-        trial = board_trial.try_board(part, shell, frames, stall_seed, drawn, partial(progress, f"{segment.name} behind AXI"))
+        trial = board_trial.try_board(part, shell, frames, stall_seed, drawn, partial(progress, f"{segment.name} behind AXI"),
+                                      build.boards.get(segment.device))
         found.append({"device": segment.device, "segment": segment.name, **asdict(trial)})
     if not found:
         raise _idle(build, "no board to try")

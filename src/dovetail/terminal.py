@@ -200,7 +200,7 @@ def trial_text(trials: Sequence[Mapping[str, Any]]) -> str:
         exact = "bit-exact" if trial["mismatch"] is None else f"MISMATCH: {trial['mismatch']}"
         lines += [f"{trial['segment']} on {trial['device']}: build {trial['build_hash']}, {trial['bus_bits']}-bit bus, {verdict}",
                   f"  {counted(trial['frames'], 'frame')} {exact}; soft reset in mid-frame: {trial['after_reset']}",
-                  f"  {counted(trial['cycles'], 'cycle')}, simulated at {trial['cycles_per_s']:,.0f} cycles/s, "
+                  f"  {counted(trial['cycles'], 'cycle')}, computed at {trial['cycles_per_s']:,.0f} cycles/s, "
                   f"{trial['frames_per_s']:,.1f} frames/s"]
         for kind in ("inputs", "outputs"):
             for number, counts in enumerate(trial["counters"][kind]):

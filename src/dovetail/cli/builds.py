@@ -53,6 +53,7 @@ def add_commands(commands: options.Commands) -> None:
     run.add_argument("--timeout", type=float, metavar="SECONDS", help="after which a device that does not answer has failed; "
                      "with --pipeline or --on-failure fallback (default: 3600)")
     add_weights(run)
+    add_boards(run)
 
     synth = commands.on_build("synth", "count the FPGA part's resources with an open synthesizer",
                               "dovetail synth build/model --family ecp5")
@@ -71,6 +72,7 @@ def add_commands(commands: options.Commands) -> None:
     trial.add_argument("--frames", type=int, default=8, help="random frames to compute (default: %(default)s)")
     trial.add_argument("--stall-seed", type=int, metavar="N", help="let both ends of every stream pause at random")
     trial.add_argument("--trace", type=Path, metavar="FILE.fst", help="draw every signal into a waveform file; slow and large")
+    add_boards(trial)
 
     power = commands.on_build("power", "count how often the FPGA parts toggle on the build's own images, and what that costs",
                               "dovetail power build/model --frames 16")
@@ -98,6 +100,13 @@ def add_commands(commands: options.Commands) -> None:
     server.add_argument("--memory-mb", type=float, default=1024.0, metavar="MB",
                         help="requests and answers in memory, in MiB; beyond it, 503 (default: %(default)s)")
     server.add_argument("--control", action="store_true", help="let clients load, load again and unload the builds named here")
+
+
+def add_boards(sub: argparse.ArgumentParser) -> None:
+    """Real boards in the place of simulated ones."""
+    sub.add_argument("--board", action="append", default=[], metavar="[DEVICE=]KIND:FILES",
+                     help="compute the part of an FPGA on a real board: uio:/dev/uio0,/dev/uio1,/dev/udmabuf0, xdma:/dev/xdma0 "
+                          "or serial:/dev/ttyUSB0,baud=921600 (docs/guide/real-boards.md); repeatable (default: simulated)")
 
 
 def add_weights(sub: argparse.ArgumentParser) -> None:

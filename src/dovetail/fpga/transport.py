@@ -1,7 +1,7 @@
 """Ways to a board, all with one face: registers, one packet in, one packet out.
 
 `SimulatedBoard` is the Verilator model of a shell behind its AXI ports; `LinkTransport` speaks the link shell of
-`fpga/framing.py` over any byte stream, at whose far end `serve` answers for a board.
+`fpga/framing.py` over any byte stream, at whose far end `serve` answers for a board. Real boards: `runtime/transports/`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from dovetail.errors import TransportError
 from dovetail.fpga.axi.model import ShellModel
-from dovetail.fpga.axi.registers import OKAY
+from dovetail.fpga.axi.registers import OKAY, addresses
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.framing import DESIGN_MASK, Decoder, Message, MessageKind, encode
 
@@ -27,6 +27,8 @@ MEMORY_ADDRESS = 0x8_7654_3000
 """Where a simulated board's memory begins: beyond 4 GiB, as on boards, and at no rounder multiple of a page."""
 ACCESS = struct.Struct("<II")
 PROVIDED = struct.Struct("<Q")
+GREETINGS = tuple(addresses(0, 0)[name] for name in ("VERSION", "CAPABILITIES", "STATUS", "LATENCY"))
+"""Registers that are read to find a far end's place on a line, one after the other: late answers to one are not the next's."""
 
 
 class Transport(Protocol):
@@ -149,6 +151,20 @@ class LinkTransport:
 
     def __init__(self, stream: ByteStream, build_hash: int) -> None:
         self.messenger, self.design = Messenger(stream), build_hash & DESIGN_MASK
+
+    def greet(self) -> None:
+        """Begin on a line whose far end may have talked before: numbers go on from wherever they are, channels are reset."""
+        failure = TransportError("link: the far end refuses every message; reset the board")
+        for address in GREETINGS:
+            self.messenger.decoder.resynchronise()
+            try:
+                self.messenger.send(Message(MessageKind.READ, ACCESS.pack(address, 0)))
+                while (found := self.messenger.receive()) is not None and found.kind is not MessageKind.FAULT:
+                    if found.kind is MessageKind.VALUE and found.payload[:4] == ACCESS.pack(address, 0)[:4]:
+                        return self.abandon()
+            except TransportError as error:
+                failure = error
+        raise failure
 
     def _ask(self, message: Message, answer: MessageKind) -> Message:
         self.messenger.send(message)

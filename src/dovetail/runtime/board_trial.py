@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.errors import BuildError
+from dovetail.errors import BuildError, UsageError
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.packing import as_pixels, first_wrong, to_packets
 from dovetail.fpga.part import FpgaPart, loaded_sets
@@ -17,6 +17,7 @@ from dovetail.ir import Array
 from dovetail.numerics.reference import run_integer
 from dovetail.runtime.build import synthetic_integers
 from dovetail.runtime.driver import Accelerator, Counters, open_simulated
+from dovetail.runtime.transports.board import BoardPlace
 from dovetail.runtime.verification import check_frames
 
 Frames = Mapping[str, Array]
@@ -27,7 +28,7 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a board did; speeds are the simulation's."""
+    """What a board did; speeds are the simulation's, or a real board's with its transport."""
 
     equal: bool
     """Everything was as it must be."""
@@ -46,16 +47,18 @@ class Trial:
 
 
 def try_board(part: FpgaPart, shell: Shell, frames: int = FRAMES, stall_seed: int | None = None, trace: Path | None = None,
-              progress: Callable[[int, int], None] | None = None) -> Trial:
-    """Open the simulated board of a part and compare what it computes with the reference."""
+              progress: Callable[[int, int], None] | None = None, place: BoardPlace | None = None) -> Trial:
+    """Open the board of a part, simulated unless there is a place, and compare what it computes with the reference."""
     check_frames(frames, "selftest")
-    if part.emulated:
-        raise BuildError(f"{shell.top}: {part.note}; give the FPGA less to do, or run the self-test on the board itself")
+    if place is not None and (stall_seed is not None or trace is not None):
+        raise UsageError(f"selftest --board {place}: nothing stalls or draws a real board; leave --stall-seed and --trace out")
+    if part.emulated and place is None:
+        raise BuildError(f"{shell.top}: {part.note}; give the FPGA less to do, or run the self-test on a board (--board)")
     tell = progress or (lambda done, total: None)
     tell(0, frames)
     inputs = synthetic_integers(part.graph, frames, SEED)
     expected = run_integer(part.graph, inputs)
-    with open_simulated(shell, stall_seed, trace) as board:
+    with open_simulated(shell, stall_seed, trace) if place is None else place.open(shell) as board:
         if shell.core.loads:
             board.load(loaded_sets(part.graph, shell.core))
         tested = board.self_test()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from operator import length_hint
 from pathlib import Path
@@ -40,6 +40,7 @@ from dovetail.runtime.generate import HARDWARE, Hardware, hardware_from_json
 from dovetail.runtime.record import RunRecord, Span, bytes_of
 from dovetail.runtime.stages import OnSimulated, RunnablePart, Stage, SystemPart, gather, scatter
 from dovetail.runtime.stream import FrameStream
+from dovetail.runtime.transports.board import BoardPart, BoardPlace
 from dovetail.runtime.trust import check_origin, check_plain, check_trusted
 from dovetail.runtime.workers import IN_FLIGHT, StreamOptions
 from dovetail.schedule.program import Program, Segment, lower
@@ -62,10 +63,14 @@ class Build:
     program: Program
     partials: Mapping[str, Range]
     """Ranges of the partial sums that travel between parts."""
+    boards: Mapping[str, BoardPlace] = field(default_factory=dict)
+    """Where the real boards of devices are; FPGAs without one are simulated."""
 
     def part(self, segment: Segment, on_simulated: OnSimulated | None = None) -> RunnablePart:
         """The runnable form of a segment, from its files; simulated parts report each run to `on_simulated`."""
         kind = self.platform.device(segment.device).kind
+        if segment.device in self.boards:
+            return BoardPart(segment.graph, self.folder / "fpga", self.boards[segment.device])
         if kind is Kind.FPGA:
             return fpga_part.load_part(segment.graph, self.folder / "fpga", on_simulated)
         if kind is Kind.GPU:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -26,6 +27,8 @@ IN_FLIGHT = 8
 """Frames sent before the first result is fetched: enough to keep the pipeline full, few enough for any buffer."""
 POLLS = 200_000
 """Reads of STATUS after which something that should end is given up."""
+PATIENCE_S = 1.0
+"""Seconds before that, at the least: mapped registers are read in well under a microsecond, and a frame may take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,19 @@ class SelfTest:
 class Accelerator:
     """A board that holds the build's design; opening it makes sure of that."""
 
-    def __init__(self, shell: Shell, transport: Transport) -> None:
-        """`shell` is the build's own, from its folder; the board at the transport must be made from the same."""
+    def __init__(self, shell: Shell, transport: Transport, recover: bool = False) -> None:
+        """`shell` is the build's own, from its folder; the board at the transport must be made from the same.
+
+        `recover` forgets frames that somebody else has left in the board.
+        """
         self.shell, self.transport = shell, transport
         self.weights: dict[int, bytes] = {}
         core = shell.core
         self.addresses = registers.addresses(len(core.inputs), len(core.outputs), core.memory is not None)
         self.identify()
         self._control(0)
+        if recover:
+            self.soft_reset(abandon=True)
         if core.memory is not None:
             self.provide_memory()
 
@@ -199,11 +207,12 @@ class Accelerator:
         return SelfTest(bool(registers.TEST_PASSED.of(status)) and found == expected == self.shell.test_crcs, found, expected)
 
     def _poll(self, field: registers.Field, value: int, otherwise: str) -> int:
-        for _ in range(POLLS):
-            status = self.read("STATUS")
+        reads, end = 0, time.monotonic() + PATIENCE_S
+        while reads < POLLS or time.monotonic() < end:
+            status, reads = self.read("STATUS"), reads + 1
             if field.of(status) == value:
                 return status
-        raise TransportError(f"board: STATUS reads 0x{status:08X} after {POLLS} reads; {otherwise}")
+        raise TransportError(f"board: STATUS reads 0x{status:08X} after {reads} reads; {otherwise}")
 
     def counters(self) -> Counters:
         """What happened since the last clear."""

@@ -28,6 +28,7 @@ from dovetail.runtime.build import Build, load_build, read_json, run
 from dovetail.runtime.measured import run_stream, summary, trace_timeline
 from dovetail.runtime.power import measure_power, power_json
 from dovetail.runtime.record import RunRecord
+from dovetail.runtime.transports.attach import with_boards
 from dovetail.runtime.weights import with_weights
 from dovetail.runtime.workers import OnFailure, StreamOptions
 
@@ -47,6 +48,11 @@ def _opened(options: argparse.Namespace) -> Build:
     """The build that a command is about, with the weights it was given."""
     build = open_build(options)
     return build if options.weights is None else with_weights(build, options.weights)
+
+
+def _on_boards(build: Build, options: argparse.Namespace) -> Build:
+    """The build with the real boards that a command was given."""
+    return with_boards(build, options.board) if options.board else build
 
 
 def compile_command(options: argparse.Namespace) -> int:
@@ -103,7 +109,7 @@ def run_command(options: argparse.Namespace) -> int:
     check_file(options.output)
     if options.trace is not None:
         check_file(options.trace)
-    build = _opened(options)
+    build = _on_boards(_opened(options), options)
     single = options.output.suffix != ".npz"
     if options.output.suffix not in (".npy", ".npz", ""):
         raise UsageError(f"{options.output}: results are written as .npy, or .npz for several outputs; end the name so")
@@ -171,7 +177,7 @@ def export_command(options: argparse.Namespace) -> int:
 
 def selftest_command(options: argparse.Namespace) -> int:
     """Run `dovetail selftest`."""
-    build = open_build(options)
+    build = _on_boards(open_build(options), options)
     with progress_bar() as progress:
         trials = pipeline.try_boards(build, options.frames, options.stall_seed, options.trace, progress)
     emit(options.json, trials, lambda: terminal.trial_text(trials))
