@@ -141,7 +141,9 @@ def test_the_record_that_comes_along_holds_what_was_measured() -> None:
     assert record["alexnet_conv2_cycles"]["bit_exact"]
     assert record["alexnet_conv2_cycles"]["value"] <= 90_000
     assert record["faults"]["injected"] == record["faults"]["detected"] > 1000
-    assert record["faults"]["wrong_outputs"] == 0
+    assert record["faults"]["wrong_outputs"] == record["repeats"]["wrong_outputs"] == 0
+    assert record["repeats"]["injected"] > 1000
+    assert record["repeats"]["frames"] == 10_000
     assert record["fic_cut"]["bit_exact"]
     assert record["memories"]["rom_equal"]
     boards = record["memories"]["boards"].values()

@@ -34,10 +34,10 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     assert {"name": "boards0", "device": "fpga0+fpga1", "backend": "verilator",
             "note": "2 boards and 1 link simulated together in Verilator"} in outcome.segments
     assert [name for name, *_ in pipeline.hardware_of(build)] == ["boards0_fpga0", "boards0_fpga1"]
-    board = folder / "fpga" / "boards0" / "fpga0" / "boards0_fpga0_tx0.v"
+    board = folder / "fpga" / "boards0" / "fpga1" / "boards0_fpga1_tx0.v"
     text = board.read_text()
-    assert "number <= number + 16'd1;" in text
-    board.write_text(text.replace("number <= number + 16'd1;", "number <= number + 16'd3;"))
+    assert "new_payload : 32'd" in text, "a cell without data carries the build's identity"
+    board.write_text(text.replace("new_payload : 32'd", "new_payload : ~32'd"))
     wrong = verification.verify(load_build(folder, trust=True), 2).first_mismatch
     assert wrong is not None
     assert "a board reports a fault of a link that nobody injected" in wrong.fault

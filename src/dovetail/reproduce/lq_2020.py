@@ -233,12 +233,13 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
 def _ratios(measured: Mapping[str, Any]) -> list[str]:
     """What the record says about popcounts, faults, a cut and memories, a line each."""
     peers = {"int8 adder graphs": measured["popcount_vs_int8"], "tables": measured["popcount_vs_table"]}
-    faults, cut = measured["faults"], measured["fic_cut"]
+    faults, repeats, cut = measured["faults"], measured["repeats"], measured["fic_cut"]
     parts = ", ".join(f"{row['part']:.1%}" for row in measured["memories"]["boards"].values())
     return [*(f"Popcounts take at most {row['value']:.3f} of the logic of {peer} (asked {row['target']:.2f}), over "
               f"{', '.join(row['by_layer'])}." for peer, row in peers.items()),
-            f"Words of links lost, duplicated or flipped over {faults['frames']:,} frames: {faults['injected']:,}, "
-            f"reported {faults['detected']:,}, wrong outputs {faults['wrong_outputs']}.",
+            f"Words of links lost, duplicated or flipped over {repeats['frames']:,} frames: {repeats['injected']:,}, repeated at "
+            f"{repeats['clocks_per_fault']:.1f} clocks each, wrong outputs {repeats['wrong_outputs']}; of circuit switches "
+            f"{faults['injected']:,}, reported {faults['detected']:,}, wrong outputs {faults['wrong_outputs']}.",
             f"A small AlexNet cut over two boards, links simulated: {'bit-exact' if cut['bit_exact'] else 'WRONG'} over "
             f"{cut['frames']} frames.",
             f"Block memories of the network on fic:3 as Yosys counts them, board by board: {parts}."]

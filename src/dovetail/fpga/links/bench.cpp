@@ -2,7 +2,7 @@
 //
 // The bundle and its port table, an entry a board, are known by bundle_handle.h alone.
 // usage: bench FOLDER   where FOLDER/system.txt holds one item per line:
-//   run FRAMES STALL_SEED QUIET_LIMIT JITTER_CLOCKS CELL_BITS FAULT_SEED FAULT_EVERY DETECT_LIMIT     (FAULT_SEED 0: no faults)
+//   run FRAMES STALL_SEED QUIET_LIMIT JITTER_CLOCKS CELL_BITS FAULT_SEED FAULT_EVERY CUT DETECT_LIMIT   (FAULT_SEED 0: none)
 //   in BOARD PORT | load BOARD PORT | out BOARD PORT | status BOARD PORT | host BOARD PORT
 //   (load: an input that takes weights, once after every reset; host: the status of a board the host is linked to)
 //   wire BOARD OUTPUT BOARD INPUT LATENCY CELLS_PER_MILLION_CLOCKS
@@ -10,6 +10,7 @@
 // FOLDER/frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
 // Half of the faults wait for a word that carries data. After one was injected, the host watches the status of the board it is
 // linked to until that reports a fault; then everything is reset, and the host sends again what has not come back whole.
+// With CUT a link loses all words from then on, until the reset. With a DETECT_LIMIT of 0 links repeat what was spoilt: nothing is reset, and a board that reports a fault is wrong.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -49,11 +50,11 @@ private:
 using Word = std::vector<uint8_t>;
 
 struct Run {
-    uint64_t frames = 0, stall_seed = 0, quiet = 0, jitter = 0, cell_bits = 0, fault_seed = 0, fault_every = 0, detect = 0;
+    uint64_t frames = 0, stall_seed = 0, quiet = 0, jitter = 0, cell_bits = 0, fault_seed = 0, fault_every = 0, cut = 0, detect = 0;
 };
 
-enum Damage { kLost, kTwice, kFlipped, kDamages };
-const char* const kDamageNames[kDamages] = {"lost", "duplicated", "flipped"};
+enum Damage { kLost, kTwice, kFlipped, kDamages, kCut = kDamages };
+const char* const kDamageNames[] = {"lost", "duplicated", "flipped", "cut"};
 
 // One direction of a link: words arrive in order, each `latency` clocks after it was taken and up to `jitter` later.
 class Cable {
@@ -73,11 +74,12 @@ public:
         credit_ -= kMillion;
         Word word(static_cast<uint8_t*>(from_.data), static_cast<uint8_t*>(from_.data) + from_.bytes);
         data_ = word[5] >> 4 & 1;
+        if (struck_ && damage_ == kCut) return;
         if (!armed_ || (!data_ && cycle < until_)) return push(word, cycle);
         armed_ = false;
         struck_ = true;
         struck_data_ = data_;
-        if (damage_ == kLost) return;
+        if (damage_ == kLost || damage_ == kCut) return;
         if (damage_ == kTwice) push(word, cycle);
         if (damage_ == kFlipped)
             for (uint64_t n = 1 + random_.below(4), at = 0, bit = random_.below(bits_); at < n; ++at) {
@@ -158,7 +160,7 @@ public:
             fields >> what;
             if (what == "run") {
                 fields >> run_.frames >> run_.stall_seed >> run_.quiet >> run_.jitter >> run_.cell_bits >> run_.fault_seed
-                    >> run_.fault_every >> run_.detect;
+                    >> run_.fault_every >> run_.cut >> run_.detect;
                 filled_ = !run_.stall_seed;    // with stalls, nothing is taken at first, until every FIFO is full
                 stream_ = run_.stall_seed;
                 random_ = Random(run_.fault_seed + 77);
@@ -303,6 +305,11 @@ private:
     // Faults: one at a time, reported or not within the limit, then a reset.
     int watch(bool reported) {
         if (finished()) return kDone;
+        if (struck_ && struck_->struck() && !run_.detect) {
+            std::printf("fault %s %s 0 0\n", kDamageNames[damage_], struck_->struck_data() ? "data" : "idle");
+            struck_ = nullptr;
+            wait_ = 1 + random_.below(2 * run_.fault_every);
+        }
         if (struck_ && struck_->struck()) {
             if (!struck_at_) struck_at_ = cycle_;
             if (!reported && cycle_ - struck_at_ < run_.detect) return kDone;
@@ -316,7 +323,7 @@ private:
         if (quiet_ > run_.quiet) return fail(kStuck);
         if (up_ && !struck_ && run_.fault_every && !--wait_) {
             struck_ = &cables_[random_.below(cables_.size())];
-            damage_ = static_cast<Damage>(random_.below(kDamages));
+            damage_ = run_.cut ? kCut : static_cast<Damage>(random_.below(kDamages));
             struck_->arm(damage_, run_.cell_bits, random_.below(2) ? cycle_ + 2 * run_.fault_every : 0);
         }
         return kDone;

@@ -29,16 +29,21 @@ DETECT_CLOCKS = 3 * QUIET_CYCLES
 class Faults:
     """Words to spoil: lost, duplicated or flipped (one to four bits), one at a time, `every` so many clocks in the mean.
 
+    Where boards are switches, each is reported and ends in a reset; elsewhere links repeat what was spoilt. With `cut` a link
+    is broken for good instead, until the reset that its report brings.
+
     Half of them are the next word of any kind on a link drawn at random, half the next that carries data, if one comes soon.
     """
 
     seed: int
     every: int
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A word that was spoilt: how, whether it carried data, whether a board reported it, and after how many clocks."""
+    """A word that was spoilt: how, whether it carried data, whether a board reported it, after how many clocks; what is repeated
+    is not reported."""
 
     kind: str
     data: bool
@@ -101,8 +106,10 @@ def _lines(system: System, count: int, stall_seed: int | None, jitter: int, faul
     """What the bench is told."""
     bits = next((system.boards[w.source].outputs[w.output].data_bits for w in system.wires), 0)
     quiet = max(QUIET_CYCLES, 4 * sum(b.latency_cycles + b.interval_cycles for b in system.boards))
-    spoil = (0, 0, 0) if faults is None else (1 + faults.seed, faults.every, DETECT_CLOCKS)
-    lines = [f"run {count} {0 if stall_seed is None else 1 + stall_seed} {quiet} {jitter} {bits} {' '.join(map(str, spoil))}"]
+    spoil = (0, 0, 0, 0) if faults is None else (1 + faults.seed, faults.every, faults.cut,
+                                                 DETECT_CLOCKS if system.slots or faults.cut else 0)
+    lines = [f"run {count} {0 if stall_seed is None else 1 + stall_seed} {quiet} {jitter} {bits} "
+             f"{' '.join(str(int(number)) for number in spoil)}"]
     lines += [f"{'load' if _stream(system, p).loads else 'in'} {p.board} {p.port}" for p in system.inputs]
     lines += [f"out {p.board} {p.port}" for p in system.outputs]
     lines += [f"status {n} {len(b.outputs) - 1}" for n, b in enumerate(system.boards)]

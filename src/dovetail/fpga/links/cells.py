@@ -1,9 +1,11 @@
 """Cells: what travels over a link between two FPGAs, one link word each, always, also when there is nothing to say.
 
     bits      field
-    0…15      sequence: counts the cells of one direction from 0, modulo 2**16; 0 in a greeting
+    0…11      number: cells of one direction that carried data before this one, modulo 2**12; 0 in a greeting
+    12        epoch: turns when the sender begins to repeat
+    13…15     0
     16…23     circuit of the payload
-    24…31     circuit the credit is for, of the other direction
+    24…31     circuit the credit is for, of the other direction; 254 and 255: the credit is an answer
     32…43     credit: cells of that circuit taken out of the receiver's buffer so far, modulo 2**12
     44        data: the payload belongs to the circuit, else it is the build's identity
     45        greeting: the sender has not been heard by the receiver yet
@@ -12,9 +14,14 @@
     48…       payload
     last 32   CRC-32 of all bits before, as in zlib and in fpga/framing.py
 
+An answer says the number of the cell with data that is expected next, and by its circuit the epoch in which it is expected. A
+receiver that sees another number turns the epoch and drops everything until cells of the new epoch come; a sender that is asked
+for another epoch goes back to that number (go-back-N). Links of circuit switches repeat nothing, because slots cannot wait: there
+bits 0 to 15 count all cells, and the first that is damaged or missing is a fault.
+
 The messages of `framing.py` carry whole frames over byte streams and are judged when they are complete; a cell is judged before
 anything of it is used, so that no word of a damaged frame reaches a layer. Because cells never cease, the next one tells of one
-that went missing, and silence is a fault as well. Wide pixels are cut into words of channels; narrow ones share a cell.
+that went missing, and silence is a fault. Wide pixels are cut into words of channels; narrow ones share a cell.
 """
 
 from __future__ import annotations
@@ -29,13 +36,19 @@ from dovetail.fpga.rtl.expressions import Signal, all_of, any_of, choose, compar
 from dovetail.fpga.rtl.modules import Module
 
 SEQUENCE_BITS = 16
+NUMBER_BITS = 12
+"""Of a cell with data where lost ones are repeated: twice as many numbers as cells that a sender keeps."""
+MOST_KEPT = 1 << NUMBER_BITS - 1
+"""Cells that a sender keeps for repetition, at most."""
 CIRCUIT_BITS = 8
 CREDIT_BITS = 12
 HEADER_BITS = SEQUENCE_BITS + 2 * CIRCUIT_BITS + CREDIT_BITS + 4
 CHECK_BITS = 32
 OVERHEAD_BITS = HEADER_BITS + CHECK_BITS
 IDENTITY_BITS = 32
-MOST_CIRCUITS = 1 << CIRCUIT_BITS
+ANSWER = (1 << CIRCUIT_BITS) - 2
+"""The circuit that a credit is for if it is an answer of epoch 0; the next is that of epoch 1."""
+MOST_CIRCUITS = ANSWER
 MOST_DEPTH = (1 << CREDIT_BITS) - 1
 """Cells a circuit's buffer may hold: beyond that, credits could not be told apart."""
 PART_BITS = 64

@@ -1,4 +1,7 @@
-"""The receiving end of a link: a cell is judged first and used then; after the first fault nothing more is let through."""
+"""The receiving end of a link: a cell is judged first and used then; after the first fault nothing more is let through.
+
+Cells that are damaged or missing are asked for again (`cells.py`), and are no fault; at a switch they are.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ class Cause(IntEnum):
 
     NONE = 0
     DAMAGED = 1
-    """A checksum was wrong."""
+    """A checksum was wrong; at a switch alone."""
     OUT_OF_ORDER = 2
-    """A sequence number was not the next: cells were lost or came twice."""
+    """A sequence number was not the next, cells were lost or came twice; at a switch alone."""
     OVERFLOW = 3
     """A word came for which there was no room, for a circuit that does not exist, or in another's slot: credits are wrong."""
     SILENT = 4
-    """No cell came for long."""
+    """No cell came for long, or at least none that was whole."""
     RESTARTED = 5
     """The far end greets again: it was reset."""
     FOREIGN = 6
@@ -64,10 +67,9 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
     circuit = m.wire("circuit", body.bits(cells.SEQUENCE_BITS, cells.CIRCUIT_BITS))
     failed, live = signal("failed"), signal("live")
     counts = m.wire("counts", all_of(good, ~greeting, ~failed))
-    expected = m.counter("expected", 1 << cells.SEQUENCE_BITS, counts)
-    in_order = m.wire("in_order", compare("==", expected, body.bits(0, cells.SEQUENCE_BITS)))
-    accept = m.wire("accept", all_of(counts, in_order))
-    m.drive(live, any_of(live, accept), reset=0)
+    accept, spoilt = _counted(m, counts, body) if slots is not None else _asked_for(m, counts, body, data, bool(circuits))
+    trusted = accept if slots is not None else counts  # also cells that are dropped tell how many words were taken: totals
+    m.drive(live, any_of(live, trusted), reset=0)
     sender = m.wire("identity", body.bits(cells.HEADER_BITS, cells.IDENTITY_BITS))
     foreign = m.wire("foreign", all_of(good, greeting, compare("!=", sender, identity)))
     if slots is None:
@@ -78,10 +80,11 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
     parts, overflows = _buffers(m, ending, all_of(accept, data), circuit, body)
     if slots is not None:
         overflows += [_passes(m, n, circuits, slots, accept, data, body) for n in sorted(set(slots.through.values()))]
-    silence = _silence(m, live, rx_valid)
+    silence = _silence(m, live, rx_valid if slots is not None else good)
     causes = {Cause.FOREIGN: foreign, Cause.RESTARTED: all_of(good, greeting, live), Cause.SILENT: silence,
-              Cause.OVERFLOW: any_of(unknown, *overflows), Cause.OUT_OF_ORDER: all_of(counts, ~in_order),
-              Cause.DAMAGED: all_of(bad, live)}
+              Cause.OVERFLOW: any_of(unknown, *overflows)}
+    if slots is not None:
+        causes |= {Cause.OUT_OF_ORDER: spoilt, Cause.DAMAGED: all_of(bad, live)}
     code: Expr = ZERO
     for cause, found in causes.items():
         code = select(found, cause, code)
@@ -89,15 +92,38 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
     m.register("cause", code, ~failed, 0, (0, (1 << CAUSE_BITS) - 1))
     # A damaged greeting, or one of another build, is not an answer; greetings are repeated until they are heard.
     hears = all_of(good, ~foreign)
-    flags = {"heard": hears, "peer_heard": all_of(hears, heard), "alarmed": all_of(accept, alarm)}
+    flags = {"heard": hears, "peer_heard": all_of(hears, heard), "alarmed": all_of(trusted, alarm)}
     for flag, seen in flags.items():
         sticky = signal(f"{flag}_kept")
         m.drive(sticky, any_of(sticky, seen), reset=0)
         m.output(flag, sticky)
-    m.drive_outputs(credit_valid=accept, credit_circuit=body.bits(cells.SEQUENCE_BITS + cells.CIRCUIT_BITS, cells.CIRCUIT_BITS),
+    m.drive_outputs(credit_valid=trusted, credit_circuit=body.bits(cells.SEQUENCE_BITS + cells.CIRCUIT_BITS, cells.CIRCUIT_BITS),
                     credit_count=body.bits(cells.SEQUENCE_BITS + 2 * cells.CIRCUIT_BITS, cells.CREDIT_BITS), up=live,
                     fault=failed, fault_cause=signal("cause", 0, (1 << CAUSE_BITS) - 1))
     return m, parts
+
+
+def _counted(m: Module, counts: Signal, body: Signal) -> tuple[Signal, Expr]:
+    """Whether a cell is the next of all cells, and whether it is another."""
+    expected = m.counter("expected", 1 << cells.SEQUENCE_BITS, counts)
+    in_order = m.wire("in_order", compare("==", expected, body.bits(0, cells.SEQUENCE_BITS)))
+    return m.wire("accept", all_of(counts, in_order)), all_of(counts, ~in_order)
+
+
+def _asked_for(m: Module, counts: Signal, body: Signal, data: Signal, asks: bool) -> tuple[Signal, Expr]:
+    """Whether a cell is of the epoch and has the number that is expected, and whether cells before it went missing.
+
+    Missing cells turn the epoch; cells of the former one are not looked at. `asks` says whether anything can go missing.
+    """
+    expected, epoch = signal("expected", 0, (1 << cells.NUMBER_BITS) - 1), signal("epoch")
+    of_epoch = m.wire("of_epoch", all_of(counts, compare("==", body.bit(cells.NUMBER_BITS), epoch)))
+    in_order = m.wire("in_order", compare("==", expected, body.bits(0, cells.NUMBER_BITS)))
+    accept, missing = m.wire("accept", all_of(of_epoch, in_order)), m.wire("missing", all_of(of_epoch, ~in_order))
+    m.drive(expected, m.wire("next_expected", expected + 1).bits(0, cells.NUMBER_BITS), all_of(accept, data), 0)
+    m.drive(epoch, ~epoch, missing, 0)
+    if asks:
+        m.drive_outputs(expected_number=expected, expected_epoch=epoch)
+    return accept, missing
 
 
 def _judged(m: Module, form: CellFormat, valid: Signal, data: Signal) -> tuple[Signal, Signal, Signal]:
