@@ -12,7 +12,7 @@ def test_every_link_to_another_fpga_takes_its_part_and_only_once() -> None:
     single, ring, pair = (load_platform(f"fic:{n}") for n in (1, 3, 2))
     assert single.link_logic("fpga0") == {}, "the host's link is none of them"
     one, two = pair.link_logic("fpga0"), ring.link_logic("fpga1")
-    assert one["bram36"] == 16
+    assert one["bram36"] == 20
     assert two == {r: 2 * v for r, v in one.items()}
     left = ring.with_link_logic()
     assert left.device("fpga1").resources["lut"] == ring.device("fpga1").resources["lut"] - two["lut"]
@@ -26,6 +26,6 @@ def test_plans_give_layers_what_links_leave_and_say_so() -> None:
     board = load_platform("fic:2")
     plan, _, charged = decide(network(1, 2, 2), board, Options(goal=Goal.LATENCY, time_limit_s=1.0))
     limit = plan.resources["fpga0"]["bram36"][1]
-    assert limit == board.device("fpga0").resources["bram36"] - 16
+    assert limit == board.device("fpga0").resources["bram36"] - 20
     assert charged.device("fpga0").resources["bram36"] == limit
-    assert sum("fpga0: the ends of its links take 2,948 lut" in note for note in plan.notes) == 1
+    assert sum("fpga0: the ends of its links take 3,265 lut" in note for note in plan.notes) == 1
