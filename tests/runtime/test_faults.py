@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from random import Random
 from threading import Timer
 
@@ -14,14 +15,14 @@ import pytest
 
 from dovetail.errors import ToolError, TransportError
 from dovetail.fpga.axi.shell import Shell
-from dovetail.fpga.part import FpgaPart, load_part_shell
+from dovetail.fpga.part import FpgaPart
 from dovetail.fpga.transport import SimulatedBoard
 from dovetail.ir import Array
-from dovetail.runtime.board_part import BoardPart
 from dovetail.runtime.build import Build, run_stored, synthetic_integers
 from dovetail.runtime.driver import Accelerator
 from dovetail.runtime.record import RunRecord
 from dovetail.runtime.stream import FrameStream
+from dovetail.runtime.transports.board import BoardPart
 from dovetail.runtime.workers import OnFailure, StreamOptions
 
 FRAMES = 10
@@ -101,17 +102,24 @@ class WrongBoard(SimulatedBoard):
         return packet if self.good >= 0 else bytes([packet[0] ^ 1]) + packet[1:]
 
 
+@dataclass(frozen=True, slots=True)
+class WrongPlace:
+    """Where such a board is."""
+
+    seed: int
+
+    def open(self, shell: Shell) -> Accelerator:
+        return Accelerator(shell, WrongBoard(shell, Random(self.seed).randrange(FRAMES)))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_an_answer_whose_checksum_is_wrong_is_computed_again_on_the_cpu(streamed: Build, seed: int) -> None:
     stored = synthetic_integers(streamed.graph, FRAMES, seed=7)
     (name,) = streamed.graph.outputs
     segment = next(s for s in streamed.program.segments if s.device == "fpga")
-    shell = load_part_shell(segment.graph, streamed.folder / "fpga")
-    record = RunRecord()
-    with Accelerator(shell, WrongBoard(shell, Random(seed).randrange(FRAMES))) as board:
-        parts = {segment.name: BoardPart(segment.graph, board)}
-        with streamed.open_stream(StreamOptions(3, OnFailure.FALLBACK, frames=FRAMES), record, parts) as stream:
-            found = list(stream.results(single(stored)))
+    record, parts = RunRecord(), {segment.name: BoardPart(segment.graph, streamed.folder / "fpga", WrongPlace(seed))}
+    with streamed.open_stream(StreamOptions(3, OnFailure.FALLBACK, frames=FRAMES), record, parts) as stream:
+        found = list(stream.results(single(stored)))
     np.testing.assert_array_equal(np.concatenate([r[name] for r in found]), run_stored(streamed, stored)[name])
     (failure,) = record.failures
     assert failure.device == "fpga"

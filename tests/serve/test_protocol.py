@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dovetail.serve.protocol import JSON_NUMBERS, InferRequest, Port, RequestError, Signature, parse_request, write_answer
+from dovetail.serve.protocol import JSON_NUMBERS, InferRequest, RequestError, Signature, TensorPort, parse_request, write_answer
 
-SIGNATURE = Signature((Port("x", "FP32", (2,)), Port("n", "INT8", (1,))), (Port("y", "FP32", (3,)), Port("mask", "BOOL", (2, 2))))
+SIGNATURE = Signature((TensorPort("x", "FP32", (2,)), TensorPort("n", "INT8", (1,))),
+                      (TensorPort("y", "FP32", (3,)), TensorPort("mask", "BOOL", (2, 2))))
 X = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.5, 1]}
 N = {"name": "n", "datatype": "INT8", "shape": [1, 1], "data": [[-3]]}
 BINARY = {"name": "x", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
@@ -113,7 +114,7 @@ def test_json_is_bounded_both_ways() -> None:
     with pytest.raises(RequestError, match="bytes of JSON") as refused:
         parse(b" " * (9 << 20))
     assert refused.value.status == 413
-    wide = Signature(SIGNATURE.inputs, (Port("y", "FP32", (JSON_NUMBERS + 1,)),))
+    wide = Signature(SIGNATURE.inputs, (TensorPort("y", "FP32", (JSON_NUMBERS + 1,)),))
     with pytest.raises(RequestError, match="ask for them as binary data"):
         parse_request(json.dumps({"inputs": [X, N]}).encode(), None, wide, 4)
 

@@ -15,7 +15,7 @@ import torch
 import triton
 
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.gpu.lane import Lane, open_lane
+from dovetail.gpu.lane import GpuLane, open_lane
 from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
 from dovetail.gpu.memory import planned
 from dovetail.gpu.remembered import for_gpu
@@ -39,7 +39,7 @@ class Compiled:
     launcher: Launcher
     calls: tuple[tuple[Call, Config], ...]
     replay: Callable[[], None] = lambda: None
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[GpuLane, ...] = ()
 
     @property
     def images(self) -> int:
@@ -49,7 +49,7 @@ class Compiled:
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Results of frames, in batches of the size the network was compiled for."""
         given, found = frames_of(self.graph, inputs), dict[str, list[Array]]()
-        count, waiting = len(next(iter(given.values()))), deque[Lane]()
+        count, waiting = len(next(iter(given.values()))), deque[GpuLane]()
         for lane, start in zip(cycle(self.lanes), range(0, count, self.images), strict=False):
             if len(waiting) == len(self.lanes):
                 self.collect(waiting.popleft(), found)
@@ -59,7 +59,7 @@ class Compiled:
             self.collect(lane, found)
         return {name: np.concatenate(parts)[:count] for name, parts in found.items()}
 
-    def collect(self, lane: Lane, found: dict[str, list[Array]]) -> None:
+    def collect(self, lane: GpuLane, found: dict[str, list[Array]]) -> None:
         """Put what a lane made behind what was found before."""
         for name, values in lane.results(self.graph).items():
             found.setdefault(name, []).append(values)

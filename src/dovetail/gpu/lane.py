@@ -49,7 +49,7 @@ class Port:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class GpuLane:
     """A batch on its way through a network; with several lanes, copies of one batch overlap with kernels of another."""
 
     inputs: Mapping[str, Port]
@@ -82,14 +82,14 @@ class Lane:
                 for name, port in self.outputs.items()}
 
 
-def open_lane(graph: Graph, lowered: Lowered, launcher: Launcher, launches: Sequence[Callable[[], object]]) -> Lane:
+def open_lane(graph: Graph, lowered: Lowered, launcher: Launcher, launches: Sequence[Callable[[], object]]) -> GpuLane:
     """A lane through kernels that are bound to the launcher's buffers."""
     inputs, outputs = ({name: _port(graph.tensors[name], place, launcher) for name, place in places.items()}
                        for places in (lowered.inputs, lowered.outputs))
     steps = [*(p.enter for p in inputs.values()), *launches, *(p.leave for p in outputs.values())]
     if launcher.device == "cpu":
-        return Lane(inputs, outputs, partial(launch_all, steps))
-    return Lane(inputs, outputs, captured(steps), torch.cuda.Stream(), torch.cuda.Event())
+        return GpuLane(inputs, outputs, partial(launch_all, steps))
+    return GpuLane(inputs, outputs, captured(steps), torch.cuda.Stream(), torch.cuda.Event())
 
 
 def _port(tensor: Tensor, place: TensorLayout, launcher: Launcher) -> Port:

@@ -11,7 +11,7 @@ from dovetail.errors import DovetailError
 from dovetail.ir import Array
 from dovetail.serve.protocol import InferRequest, RequestError, Signature
 from dovetail.serve.runner import Opener
-from dovetail.serve.workers import Queue, Waiting, Worker, WorkerCounts, WorkerLimits
+from dovetail.serve.workers import RequestQueue, Waiting, WorkerCounts, WorkerLimits, WorkerProcess
 
 Parse = Callable[[Signature], Awaitable[InferRequest]]
 """Checks a request against a model's signature."""
@@ -21,8 +21,8 @@ Parse = Callable[[Signature], Awaitable[InferRequest]]
 class Loaded:
     """One opening of a model: its queue and the workers on it."""
 
-    queue: Queue
-    workers: tuple[Worker, ...]
+    queue: RequestQueue
+    workers: tuple[WorkerProcess, ...]
     signature: Signature
     notes: tuple[str, ...]
 
@@ -45,8 +45,8 @@ async def open_model(name: str, opener: Opener, limits: WorkerLimits, counts: Wo
     Raises:
         DovetailError: one does not come up; all are ended.
     """
-    queue, loop = Queue(limits.most_waiting), asyncio.get_running_loop()
-    workers = tuple(Worker(name, opener, queue, limits, counts, loop) for _ in range(limits.workers))
+    queue, loop = RequestQueue(limits.most_waiting), asyncio.get_running_loop()
+    workers = tuple(WorkerProcess(name, opener, queue, limits, counts, loop) for _ in range(limits.workers))
     try:
         signature, notes = (await asyncio.gather(*(w.opened for w in workers)))[0]
     except BaseException:

@@ -45,7 +45,7 @@ class RequestError(DovetailError):
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class TensorPort:
     """An input or output of a model; `shape` is that of one frame."""
 
     name: str
@@ -65,8 +65,8 @@ class Port:
 class Signature:
     """What a model takes and gives."""
 
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    inputs: tuple[TensorPort, ...]
+    outputs: tuple[TensorPort, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _parameters(entry: Mapping[str, Any], where: str, known: Sequence[str]) -> M
     return found
 
 
-def _shape(entry: Mapping[str, Any], port: Port) -> tuple[int, ...]:
+def _shape(entry: Mapping[str, Any], port: TensorPort) -> tuple[int, ...]:
     """The shape of an input, which is the port's with at least one frame."""
     if entry["datatype"] != port.datatype:
         refuse(f"input {port.name}: datatype {_shown(entry['datatype'])}; {port.datatype} is needed")
@@ -165,7 +165,7 @@ def _shape(entry: Mapping[str, Any], port: Port) -> tuple[int, ...]:
     return shape
 
 
-def _bytes_tensor(entry: Mapping[str, Any], port: Port, size: int, body: bytes, begin: int) -> Array:
+def _bytes_tensor(entry: Mapping[str, Any], port: TensorPort, size: int, body: bytes, begin: int) -> Array:
     """An input whose bytes stand behind the JSON."""
     shape, element = _shape(entry, port), np.dtype(DATATYPES[port.datatype]).newbyteorder("<")
     if "data" in entry:
@@ -177,7 +177,7 @@ def _bytes_tensor(entry: Mapping[str, Any], port: Port, size: int, body: bytes, 
     return _finite(np.frombuffer(body, element, prod(shape), begin).reshape(shape), port)
 
 
-def _json_tensor(entry: Mapping[str, Any], port: Port) -> Array:
+def _json_tensor(entry: Mapping[str, Any], port: TensorPort) -> Array:
     """An input whose elements stand in the JSON, flat or nested."""
     shape, element = _shape(entry, port), np.dtype(DATATYPES[port.datatype])
     if type(entry.get("data")) is not list:
@@ -196,7 +196,7 @@ def _json_tensor(entry: Mapping[str, Any], port: Port) -> Array:
         return _finite(x.astype(element).reshape(shape), port)
 
 
-def _finite(x: Array, port: Port) -> Array:
+def _finite(x: Array, port: TensorPort) -> Array:
     """An input without NaN and infinities, which no integer stands for."""
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         refuse(f"input {port.name}: NaN or infinite values; finite numbers of {port.datatype} are needed")

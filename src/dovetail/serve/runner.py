@@ -19,13 +19,13 @@ import numpy as np
 
 from dovetail.errors import DovetailError, RangeWarning
 from dovetail.fpga.links.stored import Boards
-from dovetail.fpga.toolchain.simulate import Simulation
 from dovetail.ir import Array, Graph
 from dovetail.processes import STOPPING, end_with_parent
-from dovetail.runtime.build import Build, RunnablePart, load_build, run
+from dovetail.runtime.build import Build, load_build, run
+from dovetail.runtime.stages import OnSimulated, RunnablePart
 from dovetail.runtime.trust import SOURCES, check_plain, generated_digests, what_runs
 from dovetail.schedule.program import Segment
-from dovetail.serve.protocol import DATATYPES, NAMES, Port, Signature
+from dovetail.serve.protocol import DATATYPES, NAMES, Signature, TensorPort
 
 
 class Runner(Protocol):
@@ -55,7 +55,7 @@ class OpenBuild(Build):
     parts: dict[str, RunnablePart] = field(default_factory=dict)
     joined: dict[str, Boards] = field(default_factory=dict)
 
-    def part(self, segment: Segment, on_simulated: Callable[[Simulation], None] | None = None) -> RunnablePart:
+    def part(self, segment: Segment, on_simulated: OnSimulated | None = None) -> RunnablePart:
         if segment.name not in self.parts:
             self.parts[segment.name] = Build.part(self, segment, on_simulated)
         return self.parts[segment.name]
@@ -107,9 +107,9 @@ def digest_of(folder: Path) -> str:
 
 def signature_of(graph: Graph) -> Signature:
     """What a graph takes and gives: floats where it has integers with a scheme."""
-    def port(name: str) -> Port:
+    def port(name: str) -> TensorPort:
         tensor = graph.tensors[name]
-        return Port(name, NAMES[tensor.element if tensor.scheme is None else "float32"], tensor.shape[1:])
+        return TensorPort(name, NAMES[tensor.element if tensor.scheme is None else "float32"], tensor.shape[1:])
 
     return Signature(tuple(map(port, graph.inputs)), tuple(map(port, graph.outputs)))
 

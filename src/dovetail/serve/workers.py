@@ -50,7 +50,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Queue:
+class RequestQueue:
     """Accepted requests in order, a bounded number of them; one thread puts, workers' threads take."""
 
     most: int
@@ -132,10 +132,10 @@ class WorkerCounts:
     restart: Callable[[], None]
 
 
-class Worker:
+class WorkerProcess:
     """A thread that keeps one worker process alive and feeds it."""
 
-    def __init__(self, name: str, opener: Opener, queue: Queue, limits: WorkerLimits, counts: WorkerCounts,
+    def __init__(self, name: str, opener: Opener, queue: RequestQueue, limits: WorkerLimits, counts: WorkerCounts,
                  loop: asyncio.AbstractEventLoop) -> None:
         self.name, self.opener, self.queue, self.limits, self.counts, self.loop = name, opener, queue, limits, counts, loop
         self.opened: asyncio.Future[tuple[Signature, tuple[str, ...]]] = loop.create_future()

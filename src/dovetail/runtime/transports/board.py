@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from dovetail.errors import TransportError, UsageError
 from dovetail.fpga.axi.shell import Shell
@@ -74,12 +75,18 @@ def parse_board(text: str) -> tuple[str | None, BoardPlace]:
     return device or None, BoardPlace(kind, files, options)
 
 
+class OpensBoard(Protocol):
+    """What opens a board that holds the design of a shell."""
+
+    def open(self, shell: Shell) -> Accelerator: ...
+
+
 class BoardPart:
     """A segment on a real board, which is opened when it first runs, and again after an error."""
 
     backend = "board"
 
-    def __init__(self, graph: Graph, folder: Path, place: BoardPlace) -> None:
+    def __init__(self, graph: Graph, folder: Path, place: OpensBoard) -> None:
         self.graph, self.folder, self.place = graph, folder, place
         self.board: Accelerator | None = None
 
