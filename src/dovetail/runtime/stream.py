@@ -20,6 +20,7 @@ from dovetail.fpga.part import FpgaPart
 from dovetail.ir import Array
 from dovetail.runtime.record import RunRecord
 from dovetail.runtime.stages import RunnablePart, Stage, needs, scatter
+from dovetail.runtime.transports.board import BoardPart
 from dovetail.runtime.workers import Arrays, Frame, Queue, StreamOptions
 from dovetail.schedule.program import Program
 
@@ -107,7 +108,7 @@ class FrameStream:
 
     def _close_parts(self) -> None:
         for part in (stage.part for stage in self.stages):
-            if isinstance(part, FpgaPart):
+            if isinstance(part, FpgaPart | BoardPart):
                 part.close()
 
     def _stop(self) -> None:
