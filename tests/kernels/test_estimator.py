@@ -20,6 +20,7 @@ from dovetail.kernels.estimator import (
 )
 from dovetail.kernels.inverted_residual import InvertedResidualShape
 from dovetail.kernels.lower import lower
+from dovetail.kernels.moves import MovedShape
 from dovetail.kernels.ranking import best_seconds, ranked, work_of
 from dovetail.platform.gpu_specification import matching, specification, specifications
 from tests.kernels.networks import GRAPHS
@@ -101,3 +102,17 @@ def test_a_thread_has_no_more_products_in_a_row_than_are_soon_compiled() -> None
         if own.kernel in ("conv", "deep", "fused", "banded", "walked"):
             assert (work_of(gpu, own.shape, tiles_of(own.configs)).unrolled <= MOST_IN_A_ROW).all(), own.nodes
             assert (work_of(gpu, own.shape, tiles_of(own.configs)).unrolled > 0).all()
+
+
+def test_a_mean_waits_for_the_pixels_of_its_image_and_reads_more_of_them_at_once_where_there_are_many() -> None:
+    gpu = specification("h200")
+    small, large = (MovedShape(1, (side**2 + 1) * 32, 1, 32, True) for side in (7, 112))
+    assert (small.pixels, large.pixels) == (49, 12544)
+    for shape, first in ((small, 64), (large, 256)):
+        tiles, times = ranked(gpu, "int8", shape)
+        assert len(tiles) == 4
+        assert tiles[0]["BP"] == first
+        assert list(times) == sorted(times)
+    assert best_seconds(gpu, "int8", [large])[0] > 3 * best_seconds(gpu, "int8", [small])[0]
+    moved = MovedShape(1, 12545 * 32, 12544, 32)
+    assert best_seconds(gpu, "int8", [moved])[0] < best_seconds(gpu, "int8", [large])[0]

@@ -1,6 +1,6 @@
 """The kernels that compute next to nothing: pooling, means, additions, choices of channels, tables, products of two tensors.
 
-They have one shape and one size of tiles; what they cost is called `moved`.
+They have one shape; what they cost is called `moved`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from dovetail.kernels.layers import Addition, Change
 from dovetail.kernels.shape import Grid, programs_of
 from dovetail.platform.gpu_specification import Gpu
 
+MEANS = (16, 64, 128, 256)
+"""Pixels that a program of a mean reads at once (chosen; with 256, a thread has 64 sums)."""
+
 
 class MovedShape(NamedTuple):
     """A kernel that computes next to nothing; `by_image`: a program reads all pixels of an image."""
@@ -33,20 +36,27 @@ class MovedShape(NamedTuple):
     def grid(self, c: Tiles) -> Grid:
         return np.where(self.by_image, self.rows, np.ceil(self.rows / c["BP"])), np.ceil(self.channels / c["BC"]), 1
 
+    @property
+    def pixels(self) -> Number:
+        """Of an image, where a program reads all of them; its results are one more."""
+        return self.moved_bytes / (self.element * self.channels * self.rows) - 1
+
     def tiles(self) -> Tiles:
-        """One size of tiles."""
-        return _tiles(16 if self.rows * self.channels < 1 << 20 else 64, min(64, power(self.channels)))
+        """One size of tiles; several where programs read all pixels, since a program has to wait for every step."""
+        rows = MEANS if self.by_image else (16 if self.rows * self.channels < 1 << 20 else 64,)
+        return _tiles(rows, min(64, power(self.channels)))
 
 
 @lru_cache(maxsize=64)
-def _tiles(rows: int, channels: int) -> Tiles:
-    return tiles_of([{"BP": rows, "BC": channels, "num_warps": 4, "num_stages": 2}])
+def _tiles(rows: tuple[int, ...], channels: int) -> Tiles:
+    return tiles_of([{"BP": own, "BC": channels, "num_warps": 8 if own > 64 else 4, "num_stages": 2} for own in rows])
 
 
 def work(gpu: Gpu, c: Tiles, s: MovedShape) -> KernelWork:
-    """Programs, and the values each of them reads."""
+    """Programs, the values each of them reads, and of means the steps that follow one another."""
     out = shared_out(gpu, programs_of(s, c), c["num_warps"], np.full(len(c["BP"]), 64.0), np.zeros(len(c["BP"])))
-    return work_from(out, c, {"waves": out.waves}, 0.0, s.moved_bytes)
+    steps = np.where(s.by_image, np.ceil(s.pixels / c["BP"]), 0.0)
+    return work_from(out, c, {"waves": out.waves, "steps": steps}, 0.0, s.moved_bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
