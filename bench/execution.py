@@ -1,19 +1,23 @@
-"""Plans tested by execution on a CPU and a GPU: calibrate on three networks, predict four others, then run and compare them.
+"""Plans tested by execution on a CPU and a GPU: calibrate on some networks, predict others, then run and compare them.
 
 `PYTHONPATH=src python bench/execution.py --json FILE [--budget SECONDS]` on a machine with a GPU (torch, triton, onnxruntime,
 onnx, SciPy). What is drawn and what is predicted stands in the record before anything of it is measured. The record is written
 after every step, and a run goes on from it. With TRITON_INTERPRET=1 and `--quick` everything runs on a CPU, on small networks,
-and ONNX Runtime takes the GPU's part: figures of no worth, which show that the script works.
+and ONNX Runtime takes the GPU's part: figures of no worth, which show that the script works. `--tunings` takes over the choice
+of kernels of an earlier run, but for kernels that `--changed` names.
 
 | step | what it measures |
 |---|---|
 | machine | imports, devices, and one layer on the GPU bit for bit: what can fail fails here |
-| numbers | seven networks in 8-bit integers, and the reference's results of one frame |
+| numbers | networks in 8-bit integers |
+| draw | three of seven networks to calibrate on, four to judge; those judged besides, which no model was mended on |
 | copies, dispatch | copies both ways by size; a part that does next to nothing, on either device |
+| contention | a part on the GPU in turn with one on the CPU, by threads and how they wait |
 | cpu NAME, gpu NAME | the three networks to calibrate on |
-| cpu layers | designed layers on the CPU |
-| board, predictions | the fitted board; plans and times of the other four, alone on each device and as planned |
-| judged NAME, ... | the same measured, plans for throughput last |
+| cpu layers, sessions | designed layers on the CPU; kernels of sessions, fitted to networks that calibrate |
+| board, predicted NAME | the fitted board; plans and times of networks, alone on each device and as planned |
+| judged NAME, ... | the same measured |
+| divided NAME, ... | plans that were predicted to be worse than one device alone |
 | shared NAME xBATCH | frames divided between CPU and GPU beside either alone |
 """
 
@@ -27,21 +31,24 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
+import triton
 
 from dovetail import zoo
-from dovetail.cost.gpu_kernels import kernels_of
 from dovetail.errors import DovetailError
 from dovetail.files import replace_bytes, replace_text
 from dovetail.gpu import tuning
 from dovetail.gpu.executor import Compiled
+from dovetail.gpu.remembered import for_gpu, load
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
@@ -49,20 +56,23 @@ from dovetail.measure.processor import processor_name
 from dovetail.numbers import decide_numbers
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.options import Options
-from dovetail.partition.plan import Goal, whole_on
-from dovetail.partition.plan_json import plan_from_json, plan_to_json
-from dovetail.planning import make_plan
-from dovetail.platform.device import Platform
+from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.load import platform_from_dict, platform_to_dict
 from dovetail.schedule.program import lower
-from lib.execution import calibration
-from lib.execution.parts import FORMS, Runner, cpu_runner, differing, gpu_network, gpu_terms, noise, pretended, stream_s
+from lib.execution import calibration, sessions
+from lib.execution.parts import FORMS, Manner, Runner, cpu_runner, differing, gpu_network, gpu_terms, noise, pretended, stream_s
+from lib.execution.predictions import ALONE, PLANS, STREAMED, Machine, predicted
 from lib.execution.programs import Execution
 from lib.execution.sharing import shared
 from lib.execution.timing import Effort, interval, spread
 
 NETWORKS = ("mobilenet-v2", "resnet50", "squeezenet1.1", "googlenet", "efficientnet-b0", "unet-small", "ceit-t")
+FURTHER = ("resnet18", "shufflenet-v2", "mnasnet", "mobilenet-v3-small")
+"""Judged besides: the model was mended after a first try with those above, so these are the ones it has not seen."""
+KINDS = ("mobilenet-v3-large", "cvt-13@96")
+"""Networks whose kernels on the CPU are timed besides, since the three have no gates, tables and attention."""
+FURTHER_SMALL = ("mobilenet-v3-small@32",)
+KINDS_SMALL = ("efficientnet-b0@32",)
 SMALL = ("squeezenet1.1@32", "unet-small@32", "mobilenet-v2-0.5@32", "shufflenet-v2-0.5@32")
 SEED = 32
 CALIBRATED = 3
@@ -75,10 +85,18 @@ COMPILING_S = 12.0
 LEAST_COMPILING_S = 5.0
 IN_PLACE_S = 4.0
 """Seconds of choosing kernels anew inside the network; a tuner by itself takes 12."""
+KEPT_THREADS = 2
+"""Threads left to the GPU's part of the host (chosen: one that starts kernels, one of the driver)."""
+PROFILED = 12
+"""Runs of a profile at most (chosen)."""
+SESSION = Effort(0.3, 4, 200)
+"""How long a session is timed, and profiled (chosen)."""
+PLAN_S = 4.0
+"""Seconds that a plan's streams take at most, about (chosen)."""
+FEW_PARTS = 4
+"""Parts of a plan up to which it is run although it is predicted to be worse than one device alone."""
 SEGMENT_S = 20.0
 """Seconds that must be left for tuning one more segment."""
-ALONE = ("cpu", "gpu")
-PLANS = tuple(f"plan {goal}" for goal in (Goal.LATENCY, Goal.THROUGHPUT))
 PACKAGES = ("numpy", "scipy", "onnx", "onnxruntime", "torch", "triton")
 
 
@@ -97,6 +115,8 @@ class Bench:
     record: dict[str, Any]
     begun: float = field(default_factory=time.perf_counter)
     names: tuple[str, ...] = NETWORKS
+    further: tuple[str, ...] = FURTHER
+    kinds: tuple[str, ...] = KINDS
     graphs: dict[str, Graph] = field(default_factory=dict)
     references: dict[str, dict[str, Array]] = field(default_factory=dict)
     compiled: dict[tuple[str, int], Compiled | str] = field(default_factory=dict)
@@ -108,6 +128,11 @@ class Bench:
     @property
     def layer_effort(self) -> Effort:
         return Effort(0.0, 1, 1) if self.quick else Effort(0.06, 12, 400)
+
+    @property
+    def streamed(self) -> int:
+        """Frames of a stream on the CPU."""
+        return 2 if self.quick else STREAMED
 
     @property
     def threads(self) -> int:
@@ -195,19 +220,62 @@ def on_cpu(bench: Bench, name: str, forms: tuple[str, ...] = FORMS) -> dict[str,
     graph, found = bench.graph(name), dict[str, Any]()
     frame, wanted = noise(graph, 1), bench.wanted(name)
     for form in forms:
-        runner = cpu_runner(graph, form, bench.threads)
+        runner = cpu_runner(graph, Manner(form, bench.threads))
         found[form] = {"wrong": differing(runner.run(frame), wanted), **spread(lambda r=runner: r.run(frame), bench.effort),
-                       "stream_s": stream_s(runner, frame, 2 if bench.quick else 32)}
+                       "stream_s": stream_s(runner, frame, bench.streamed)}
     return found
 
 
-def exact_on_cpu(bench: Bench, name: str, first: str) -> dict[str, Any]:
-    """A network on the CPU in the form that layers were measured in, or the first other one that is exact on it."""
+def exact_form(bench: Bench, name: str, first: str) -> str:
+    """The form that the calibrated networks are fastest in, or the first other one that is exact on a network; not timed."""
+    graph = bench.graph(name)
     for form in (first, *(f for f in FORMS if f != first)):
-        found = on_cpu(bench, name, (form,))[form]
-        if not found["wrong"]:
-            return {"form": form, **found}
+        if not differing(cpu_runner(graph, Manner(form, bench.threads)).run(noise(graph, 1)), bench.wanted(name)):
+            return form
     raise SystemExit(f"cpu: no form of ONNX Runtime gives the reference's integers of {name}")
+
+
+def manners(bench: Bench) -> list[Manner]:
+    """How CPU parts may run in turn with GPU parts; threads that wait for work by spinning keep cores from the GPU's."""
+    fewer = max(1, bench.threads - KEPT_THREADS)
+    return [Manner("", threads, spinning) for threads in dict.fromkeys((bench.threads, fewer)) for spinning in (True, False)]
+
+
+def contention(bench: Bench, name: str, form: str) -> dict[str, Any]:
+    """A part on the GPU that does next to nothing, in turn with a network on the CPU: what either takes."""
+    graph, small = bench.graph(name), calibration.smallest()
+    made = pretended(small) if bench.quick else gpu_network(small)
+    assert not isinstance(made, str), made
+    frame, given, rows = noise(graph, 1), noise(small, 1), list[dict[str, Any]]()
+    for manner in manners(bench):
+        runner, taken = cpu_runner(graph, replace(manner, form=form)), dict[str, list[float]]()
+        for _ in range(3 if bench.quick else 25):
+            for device, call in (("cpu_s", partial(runner.run, frame)), ("gpu_s", partial(made.run, given))):
+                begun = time.perf_counter()
+                call()
+                taken.setdefault(device, []).append(time.perf_counter() - begun)
+        rows.append({"threads": manner.threads, "spinning": manner.spinning, **{d: median(t) for d, t in taken.items()}})
+    alone = spread(partial(made.run, given), bench.effort)["median_s"]
+    best = min(rows, key=lambda row: float(row["cpu_s"] + row["gpu_s"]))
+    return {"rows": rows, "gpu_alone_s": alone, "best": best, "waking_s": max(0.0, best["gpu_s"] - alone)}
+
+
+def sessions_of(bench: Bench, names: list[str], manner: Manner, batches: tuple[int, ...]) -> dict[str, Any]:
+    """Kernels of sessions fitted to networks, and how well they add up to each."""
+    rows, walls = list[tuple[list[sessions.Kernel], float]](), list[tuple[str, int]]()
+    for name in names:
+        graph = bench.graph(name)
+        runner = cpu_runner(graph, manner)
+        for images in batches if not runner.one_by_one else (1,):
+            frames = {n: np.concatenate([x] * images) for n, x in noise(graph, 1).items()}
+            wall = spread(partial(runner.run, frames), Effort(0.0, 1, 1) if bench.quick else SESSION, 2)["median_s"]
+            runs = 2 if bench.quick else min(PROFILED, max(3, int(SESSION.seconds / wall)))
+            rows.append((sessions.profiled(graph, manner, frames, runs), wall))
+            walls.append((name, images))
+    model = sessions.fitted(rows)
+    return {"model": sessions.to_json(model), "measured_predicted_s": {
+        f"{name} x{images}": [wall, model.predicted(kernels)["seconds"]]
+        for (name, images), (kernels, wall) in zip(walls, rows, strict=True)}}
 
 
 def chosen_form(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -233,54 +301,21 @@ def on_gpu(bench: Bench, name: str, images: int = 1) -> dict[str, Any]:
             "kernels": [{"kernel": c.kernel, "nodes": len(c.nodes), "estimated_s": c.estimates_s[0]} for c, _ in made.calls]}
 
 
-def board_of(bench: Bench, form: str, calibrate: list[str], steps: Mapping[str, Any]) -> dict[str, Any]:
-    """The board by layers alone, then scaled by what the three networks took."""
+def board_of(bench: Bench, calibrate: list[str], steps: Mapping[str, Any]) -> dict[str, Any]:
+    """The board by layers alone, its GPU scaled by what the kernels of the three networks took."""
     found = {key: steps[key]["found"] for key in ("cpu layers", "copies", "dispatch")}
     board = calibration.calibrated(found["cpu layers"], found["copies"], found["dispatch"], bench.threads)
-    cpu, gpu, layouts = list[tuple[float, float]](), list[tuple[float, float]](), list[float]()
+    gpu, layouts = list[tuple[float, float]](), list[float]()
     for name in calibrate:
-        graph, overhead = bench.graph(name), board.device("cpu").parameters["overhead_s"]
-        predicted = calibration.judged(graph, board, calibration.everything_on(graph, "cpu")).latency_s
-        cpu.append((steps[f"cpu {name}"]["found"][form]["median_s"] - overhead, predicted))
+        graph = bench.graph(name)
         measured = steps[f"gpu {name}"]["found"]
         if "kernels_s" in measured:
             estimated = calibration.judged(graph, board, calibration.everything_on(graph, "gpu"))
             gpu.append((measured["kernels_s"], sum(n.compute_s for n in estimated.nodes)))
             layouts.append(measured["graph_s"] - measured["kernels_s"])
-    factors = [min(calibration.mean_ratio([m for m, _ in rows], [p for _, p in rows]), 100.0) for rows in (cpu, gpu)]
-    scaled = calibration.scaled(board, *factors)
-    return {"layers_alone": platform_to_dict(board), "platform": platform_to_dict(scaled), "cpu_factor": factors[0],
-            "gpu_factor": factors[1], "cpu_measured_predicted_s": cpu, "gpu_measured_predicted_s": gpu, "layouts_s": layouts}
-
-
-def predicted(bench: Bench, name: str, board: Platform, started: Mapping[str, Any], copied: list[Any]) -> dict[str, Any]:
-    """What the model says of a network alone on either device and of the plans, before it is measured."""
-    graph, found = bench.graph(name), dict[str, Any]()
-    overhead = board.device("cpu").parameters["overhead_s"]
-    able = kernels_of(graph, board.device("gpu")).prices
-    without = [n for n in graph.nodes if n.name not in able]
-    cpu = calibration.said(calibration.judged(graph, board, calibration.everything_on(graph, "cpu")))
-    found["cpu"] = {**cpu, "latency_s": cpu["latency_s"] + overhead, "stream_s": cpu["interval_s"] + overhead}
-    if not without:
-        gpu = calibration.said(calibration.judged(graph, board, calibration.everything_on(graph, "gpu")))
-        found["gpu"] = {**gpu, "stream_s": max(gpu["interval_s"], host_s(graph, started, copied))}
-    else:
-        found["gpu"] = {"not possible": f"no kernel for {len(without)} nodes, the first {without[0].name} ({without[0].op.kind})"}
-    for key, goal in zip(PLANS, (Goal.LATENCY, Goal.THROUGHPUT), strict=True):
-        pins = {n.name: whole_on("cpu") for n in without}
-        begun = time.perf_counter()
-        plan, _ = make_plan(graph, board, Options(goal=goal, explained=False, rivals=False), pins)
-        program = lower(graph, plan.assignment)
-        parts = {device: [s.name for s in program.segments if s.device == device] for device in ("cpu", "gpu")}
-        own = calibration.said(calibration.judged(graph, board, plan.assignment))
-        waits = overhead * len(parts["cpu"])
-        found[key] = {**own, "latency_s": own["latency_s"] + waits, "planning_s": time.perf_counter() - begun,
-                      "stream_s": max(own["interval_s"], own["busy_s"].get("cpu", 0.0) + waits,
-                                      host_s(graph, started, copied) if not parts["cpu"] else 0.0),
-                      "segments": {d: len(s) for d, s in parts.items()}, "lower_bound_s": plan.lower_bound,
-                      "alone_on": next((d for d, s in parts.items() if len(s) == len(program.segments) == 1), None),
-                      "plan": plan_to_json(plan, board)}
-    return found
+    factor = min(calibration.mean_ratio([m for m, _ in gpu], [p for _, p in gpu]), 100.0)
+    return {"platform": platform_to_dict(calibration.scaled(board, factor)), "gpu_factor": factor,
+            "gpu_measured_predicted_s": gpu, "layouts_s": layouts}
 
 
 def host_s(graph: Graph, started: Mapping[str, Any], copied: list[Any]) -> float:
@@ -290,7 +325,7 @@ def host_s(graph: Graph, started: Mapping[str, Any], copied: list[Any]) -> float
     return float(started["gpu"]["stream_s"] + bytes_in * per_byte["fill_s"] + bytes_out * per_byte["take_s"])
 
 
-def executed(bench: Bench, name: str, form: str, planned: Mapping[str, Any]) -> dict[str, Any]:
+def executed(bench: Bench, name: str, manner: Manner, planned: Mapping[str, Any]) -> dict[str, Any]:
     """A plan of both devices run: latency, interval, seconds of its segments, elements that differ from the reference."""
     graph, runners, notes = bench.graph(name), dict[str, Runner](), list[str]()
     plan = plan_from_json(planned["plan"])
@@ -301,7 +336,7 @@ def executed(bench: Bench, name: str, form: str, planned: Mapping[str, Any]) -> 
             raise OutOfTimeError(f"segment {segment.name} of {name}")
         made = "" if segment.device == "cpu" else bench.on_gpu(f"{name} {segment.name} {segment.nodes}", 1, segment.graph)
         if isinstance(made, str):
-            runners[segment.name] = cpu_runner(segment.graph, form, bench.threads)
+            runners[segment.name] = cpu_runner(segment.graph, manner)
             notes += [f"{segment.name} on the CPU: {made}"] if made else []
         else:
             runners[segment.name] = made
@@ -317,18 +352,18 @@ def executed(bench: Bench, name: str, form: str, planned: Mapping[str, Any]) -> 
         if isinstance(made, Compiled):
             given = noise(segment.graph, 1)
             segments[segment.name] |= gpu_terms(made, given, bench.effort)
-    count = 3 if bench.quick else 128
+    count = 3 if bench.quick else min(128, max(8, int(PLAN_S / 4 / latency["median_s"])))
     streamed = interval(lambda n: execution.stream(frame, n), count)
     wrong += sum(differing(one, wanted) for one in execution.stream(frame, min(count, 16)))
     return {"tuned_s": tuned_s, "wrong": wrong, "latency": latency, "stream_s": streamed, "segments": segments, "notes": notes}
 
 
-def as_planned(bench: Bench, name: str, form: str, said: Mapping[str, Any], key: str) -> dict[str, Any]:
+def as_planned(bench: Bench, name: str, manner: Manner, said: Mapping[str, Any], key: str) -> dict[str, Any]:
     """A plan run, unless it is one device alone or a plan that is run already."""
     own = plan_from_json(said[key]["plan"]).assignment
     before = [k for k in PLANS[:PLANS.index(key)] if plan_from_json(said[k]["plan"]).assignment == own]
     same = said[key]["alone_on"] or next(iter(before), None)
-    return {"same as": same} if same else executed(bench, name, form, said[key])
+    return {"same as": same} if same else executed(bench, name, manner, said[key])
 
 
 def figures(found: Mapping[str, Any], key: str) -> tuple[float, float] | None:
@@ -360,32 +395,39 @@ def compared(said: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str
 def summary(bench: Bench, draw: Mapping[str, Any]) -> None:
     """Print what was found, and put errors into the record."""
     steps, table = bench.record["steps"], dict[str, Any]()
-    for name in draw["judge"]:
+    for name in (*draw["further"], *draw["judge"]):
         found = {key: steps[f"judged {name}, {key}"]["found"] for key in (*ALONE, *PLANS) if f"judged {name}, {key}" in steps}
-        if found:
-            table[name] = compared(steps["predictions"]["found"][name], found)
+        if found and f"predicted {name}" in steps:
+            table[name] = compared(steps[f"predicted {name}"]["found"], found)
             for row in table[name]:
                 print(f"{name:20} {row['what']:16} latency {row['latency_predicted_s'] * 1e6:9.1f} us predicted, "
                       f"{row['latency_measured_s'] * 1e6:9.1f} measured ({row['latency_error_percent']:+6.1f} %); stream "
                       f"{row['stream_predicted_s'] * 1e6:9.1f}, {row['stream_measured_s'] * 1e6:9.1f} "
                       f"({row['stream_error_percent']:+6.1f} %)")
-    errors = {term: [abs(row[f"{term}_error_percent"]) for rows in table.values() for row in rows]
-              for term in ("latency", "stream")}
-    bench.record["first_try"] = {"networks": table, **{f"{term}_{what}_percent": f(own) for term, own in errors.items() if own
-                                                      for what, f in (("median", median), ("worst", max))}}
+    bench.record["compared"] = {"networks": table, **{
+        which: {f"{what} {term}": errors_of([row for n in names for row in table.get(n, ()) if row["what"] in rows], term)
+                for term in ("latency", "stream") for what, rows in (("cpu", ("cpu",)), ("gpu", ("gpu",)), ("plans", PLANS))}
+        for which, names in (("further", draw["further"]), ("mended on", draw["judge"]))}}
     for key, one in steps.items():
         if key.startswith("shared ") and "gain" in one["found"]:
             own = one["found"]
             print(f"{key[7:]:28} frames/s: GPU {own['gpu_alone']:9.0f}, CPU {own['cpu_alone']:8.0f}, together "
                   f"{own['together']:9.0f} ({100 * own['gain']:+.1f} %; {own['division']})")
     replace_text(bench.path, json.dumps(bench.record, indent=1) + "\n")
-    print({k: round(v, 1) for k, v in bench.record["first_try"].items() if k != "networks"})
+    for which in ("further", "mended on"):
+        print(which, bench.record["compared"][which])
+
+
+def errors_of(rows: Sequence[Mapping[str, Any]], term: str) -> dict[str, float]:
+    """Median and worst error of some rows in percent."""
+    own = [abs(row[f"{term}_error_percent"]) for row in rows]
+    return {"rows": len(own), "median_percent": median(own), "worst_percent": max(own)} if own else {"rows": 0}
 
 
 def numbers(bench: Bench) -> dict[str, Any]:
     """Networks in integers, and those that cannot be."""
     found = dict[str, Any]()
-    for name in bench.names:
+    for name in dict.fromkeys((*bench.names, *bench.further, *bench.kinds)):
         try:
             graph = bench.graph(name)
             found[name] = {"nodes": len(graph.nodes), "macs": graph.macs}
@@ -405,39 +447,62 @@ def share(bench: Bench, name: str, images: int, form: str) -> dict[str, Any]:
 def run(bench: Bench) -> None:
     """All steps, each once."""
     steps = bench.record.setdefault("steps", {})
-
-    def form_of(name: str) -> str:
-        """The form in which a network is exact."""
-        return str(steps[f"judged {name}, cpu"]["found"]["form"]) if f"judged {name}, cpu" in steps else form
     bench.step("machine", lambda: machine(bench))
     able = bench.step("numbers", lambda: numbers(bench))
-    draw = bench.step("draw", lambda: drawn(tuple(n for n in bench.names if "nodes" in able[n])))
-    print(f"calibrate on {', '.join(draw['calibrate'])}; judge {', '.join(draw['judge'])}", flush=True)
+    draw = bench.step("draw", lambda: {**drawn(tuple(n for n in bench.names if "nodes" in able[n])),
+                                       "further": [n for n in bench.further if "nodes" in able[n]],
+                                       "kinds": [n for n in bench.kinds if "nodes" in able[n]]})
+    judged = [*draw["further"], *draw["judge"]]
+    print(f"calibrate on {', '.join(draw['calibrate'])}; judge {', '.join(judged)}", flush=True)
     copied = bench.step("copies", lambda: calibration.copies(bench.layer_effort))
     for name in draw["calibrate"]:
         bench.step(f"cpu {name}", lambda n=name: on_cpu(bench, n))
     form = bench.step("cpu form", lambda: chosen_form({n: steps[f"cpu {n}"]["found"] for n in draw["calibrate"]}))
     started = bench.step("dispatch", lambda: calibration.dispatch(form, bench.threads, bench.effort))
+    beside = bench.step("contention", lambda: contention(bench, draw["calibrate"][0], form))
     bench.step("cpu layers", lambda: calibration.cpu_layers(form, bench.threads, bench.layer_effort, 20 if bench.quick else
                                                             calibration.EVERY, lambda: bench.left_s() - 60), 60)
+    forms = bench.step("cpu forms", lambda: {n: exact_form(bench, n, form) for n in judged})
+    turns, models = Manner("", beside["best"]["threads"], beside["best"]["spinning"]), dict[str, list[Any]]()
+    for own in sorted(set(forms.values())):
+        for manner, batches in ((Manner(own, bench.threads), (1, bench.streamed) if own == form else (1,)),
+                                (replace(turns, form=own), (1,))):
+            key = f"sessions {own}, {manner.threads} threads{'' if manner.spinning else ' that do not spin'}, {len(batches)}"
+            found = bench.step(key, lambda m=manner, b=batches: sessions_of(bench, [*draw["calibrate"], *draw["kinds"]], m, b))
+            models.setdefault(own, []).append((manner, sessions.from_json(found["model"])))
     for name in draw["calibrate"]:
         bench.step(f"gpu {name}", lambda n=name: on_gpu(bench, n), 0 if bench.quick else 60, True)
-    fitted = bench.step("board", lambda: board_of(bench, form, draw["calibrate"], steps))
-    board = platform_from_dict(fitted["platform"])
-    said = bench.step("predictions", lambda: {n: predicted(bench, n, board, started, copied) for n in draw["judge"]})
-    for name in draw["judge"]:
-        bench.step(f"judged {name}, cpu", lambda n=name: exact_on_cpu(bench, n, form))
+    board = platform_from_dict(bench.step("board", lambda: board_of(bench, draw["calibrate"], steps))["platform"])
+    said = dict[str, Any]()
+    for name in judged:
+        known = Machine(board, *models[forms[name]], beside["waking_s"], lambda graph: host_s(graph, started, copied),
+                        bench.streamed)
+        said[name] = bench.step(f"predicted {name}", lambda n=name, m=known: predicted(bench.graph(n), m))
+    for name in judged:
+        bench.step(f"judged {name}, cpu", lambda n=name: on_cpu(bench, n, (forms[n],))[forms[n]])
         bench.step(f"judged {name}, gpu", lambda n=name: on_gpu(bench, n), 0 if bench.quick else 45, True)
-        bench.step(f"judged {name}, {PLANS[0]}", lambda n=name: as_planned(bench, n, form_of(n), said[n], PLANS[0]), 0, True)
+    for key in PLANS:
+        for name in judged:
+            bench.step(f"judged {name}, {key}", lambda n=name, k=key: as_planned(bench, n, models[forms[n]][1][0], said[n], k),
+                       0 if bench.quick else 30, True)
     summary(bench, draw)
-    for name in able:
-        if "nodes" in able[name]:
-            bench.step(f"shared {name} x1", lambda n=name: share(bench, n, 1, form_of(n)), 0 if bench.quick else 15, True)
+    for name in judged:
+        bench.step(f"shared {name} x1", lambda n=name: share(bench, n, 1, forms[n]), 0 if bench.quick else 20, True)
+    for name in judged:  # what was predicted to be worse than one device alone
+        for key in (k for k in PLANS if "divided" in said[name][k] and sum(said[name][k]["segments"].values()) <= FEW_PARTS):
+            bench.step(f"divided {name}, {key}", lambda n=name, k=key: executed(bench, n, models[forms[n]][1][0], said[n][k]),
+                       0 if bench.quick else 60, True)
     for name, images in SHARED_SMALL if bench.quick else SHARED:
-        bench.step(f"shared {name} x{images}", lambda n=name, i=images: share(bench, n, i, form), 0 if bench.quick else 50, True)
-    for name in draw["judge"]:
-        bench.step(f"judged {name}, {PLANS[1]}", lambda n=name: as_planned(bench, n, form_of(n), said[n], PLANS[1]), 0, True)
+        bench.step(f"shared {name} x{images}", lambda n=name, i=images: share(bench, n, i, form), 0 if bench.quick else 60, True)
     summary(bench, draw)
+
+
+def take_over(path: Path, changed: Sequence[str]) -> None:
+    """Choices of an earlier run for kernels whose code is the same: all but those named."""
+    own, before = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)), load(path)
+    own.tiles |= {key: tiles for key, tiles in before.tiles.items() if key.split()[0] not in changed}
+    own.networks |= {key: chosen for key, chosen in before.networks.items() if not any(row[3] in changed for row in chosen)}
+    own.save()
 
 
 def main() -> int:
@@ -446,6 +511,8 @@ def main() -> int:
     parser.add_argument("--networks", type=Path, help="folder for networks in integers (default: beside the record)")
     parser.add_argument("--network", action="append", help=f"repeatable; default: {', '.join(NETWORKS)}")
     parser.add_argument("--budget", type=float, default=540.0, help="seconds (default: 540)")
+    parser.add_argument("--tunings", type=Path, help="choices of kernels that an earlier run on the same GPU made")
+    parser.add_argument("--changed", action="append", default=[], help="repeatable; kernels whose code has changed since then")
     parser.add_argument("--quick", action="store_true", help="small networks, once each: shows that the script works")
     options = parser.parse_args()
     folder = options.networks or options.json.parent / "networks"
@@ -454,12 +521,15 @@ def main() -> int:
     record = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
     record["command"] = " ".join(["PYTHONPATH=src python", *sys.argv])
     bench = Bench(options.json, folder, options.budget, options.quick, record,
-                  names=tuple(options.network or (SMALL if options.quick else NETWORKS)))
+                  names=tuple(options.network or (SMALL if options.quick else NETWORKS)),
+                  further=FURTHER_SMALL if options.quick else FURTHER, kinds=KINDS_SMALL if options.quick else KINDS)
+    if options.tunings and torch.cuda.is_available():
+        take_over(options.tunings, options.changed)
     try:
         run(bench)
     except OutOfTimeError as step:
         print(f"no time left for {step}; the same command goes on from {options.json}")
-        if "predictions" in record.get("steps", {}):
+        if any(name.startswith("predicted ") for name in record.get("steps", {})):
             summary(bench, record["steps"]["draw"]["found"])
         return 3
     return 0

@@ -13,8 +13,9 @@ from dovetail.ir import Array, Axis, Graph
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.schedule.program import lower
-from lib.execution.parts import cpu_runner, differing, noise
+from lib.execution.parts import Manner, cpu_runner, differing, noise
 from lib.execution.programs import Execution
+from lib.execution.sessions import Kernel, fitted, from_json, profiled, to_json
 from lib.execution.timing import Effort, spread
 from tests.kernels.networks import GRAPHS
 from tests.strategies import quantized
@@ -43,7 +44,7 @@ def execution(name: str) -> Execution:
         assignment[node.name] = whole_on(("cpu", "gpu")[i % 2]) if not half or i % 3 else Split(
             Axis.OUTPUT_CHANNELS, (Piece("cpu", 0, half), Piece("gpu", half, extents[Axis.OUTPUT_CHANNELS])))
     program = lower(graph, assignment)
-    runners: dict[str, Any] = {s.name: cpu_runner(s.graph, "plain", 1) if s.device == "cpu" else Emulated(s.graph)
+    runners: dict[str, Any] = {s.name: cpu_runner(s.graph, Manner("plain", 1)) if s.device == "cpu" else Emulated(s.graph)
                                for s in program.segments}
     return Execution(program, runners)
 
@@ -75,3 +76,24 @@ def test_a_call_is_timed_as_often_as_asked() -> None:
     calls = list[int]()
     assert spread(lambda: calls.append(1), Effort(0.0, 4, 4), warm=2)["runs"] == 4
     assert len(calls) == 6
+
+
+def test_kernels_of_a_session_belong_to_nodes_and_have_sizes() -> None:
+    graph = quantized(GRAPHS["inverted"]())
+    one, two = (profiled(graph, Manner("int8", 1), noise(graph, images), 1) for images in (1, 2))
+    assert {n.name for n in graph.nodes if n.op.layer is not None} <= {k.node for k in one}
+    assert sum(k.macs for k in one) == graph.macs
+    assert [(k.sorts, k.node, 2 * k.macs) for k in one] == [(k.sorts, k.node, k.macs) for k in two]
+    assert all(k.seconds > 0 and k.written_bytes > 0 for k in one)
+
+
+def test_a_session_takes_what_its_kernels_take_and_sorts_not_measured_are_extrapolated() -> None:
+    def kernel(size: int, sort: str = "Add int8", seconds: float = 0.0) -> Kernel:
+        return Kernel((sort, sort.split()[0], "moves"), f"n{size}", 0.0, 2.0 * size, float(size), seconds)
+    measured = [[kernel(10**i, seconds=2e-6 + 3e-10 * 10**i) for i in range(2, 2 + count)] for count in (3, 4, 5)]
+    model = fitted([(own, 4e-5 + 1e-6 * len(own) + sum(k.seconds for k in own)) for own in measured])
+    assert from_json(to_json(model)) == model
+    found = model.predicted([kernel(5000), kernel(5000, "Floor float")])
+    assert found["seconds"] == pytest.approx(4e-5 + 2 * (1e-6 + 2e-6 + 1.5e-6), rel=1e-3)
+    assert found["extrapolated_s"] == pytest.approx(4.5e-6, rel=1e-3)
+    assert found["nodes"] == {"n5000": pytest.approx(9e-6, rel=1e-3)}

@@ -23,7 +23,7 @@ from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
-from lib.execution.parts import cpu_runner, gpu_network, gpu_terms, noise, stream_s
+from lib.execution.parts import Manner, cpu_runner, gpu_network, gpu_terms, noise, stream_s
 from lib.execution.timing import Effort, spread
 
 BOARD = "h200"
@@ -79,7 +79,7 @@ def dispatch(form: str, threads: int, effort: Effort) -> dict[str, Any]:
     """What a part takes that does next to nothing, on either device: one frame, and per frame of a stream."""
     graph = smallest()
     frame, found = noise(graph, 1), dict[str, Any]()
-    cpu = cpu_runner(graph, form, threads)
+    cpu = cpu_runner(graph, Manner(form, threads))
     found["cpu"] = {"wall": spread(lambda: cpu.run(frame), effort), "stream_s": stream_s(cpu, frame, STREAMED)}
     made = gpu_network(graph)
     assert not isinstance(made, str), made
@@ -95,7 +95,7 @@ def cpu_layers(form: str, threads: int, effort: Effort, every: int, left: Callab
         if left() < 0:
             break
         graph = layer_numbers(layer)
-        runner, frame = cpu_runner(graph, form, threads), noise(graph, 1)
+        runner, frame = cpu_runner(graph, Manner(form, threads)), noise(graph, 1)
         found.append({**asdict(layer), "seconds": spread(lambda r=runner, f=frame: r.run(f), effort)["median_s"]})
     return found
 
@@ -134,16 +134,12 @@ def calibrated(layers: Sequence[Mapping[str, Any]], copied: Sequence[Mapping[str
     return platform_from_dict(platform_to_dict(replace(board, devices=devices, links=(measured,))))
 
 
-def scaled(board: Platform, cpu_factor: float, gpu_factor: float) -> Platform:
-    """The board with what whole networks took over what their layers say."""
-    source = "measured: three networks, bench/execution.py"
-    cpu, gpu = board.device("cpu"), board.device("gpu")
-    slower = {k: v * cpu_factor if k.endswith(("launch_s", "activation_s")) or "_s_per_" in k else v
-              for k, v in cpu.parameters.items()}
-    slower["bandwidth_bytes_per_s"] /= cpu_factor
-    devices = (replace(cpu, parameters=slower),
-               replace(gpu, parameters={**gpu.parameters, "kernel_factor": gpu_factor},
-                       sources={**gpu.sources, "parameters.kernel_factor": source}))
+def scaled(board: Platform, gpu_factor: float) -> Platform:
+    """The board with what kernels of whole networks took over what they were estimated to."""
+    gpu = board.device("gpu")
+    slower = replace(gpu, parameters={**gpu.parameters, "kernel_factor": gpu_factor},
+                     sources={**gpu.sources, "parameters.kernel_factor": "measured: three networks, bench/execution.py"})
+    devices = tuple(slower if d.name == gpu.name else d for d in board.devices)
     return platform_from_dict(platform_to_dict(replace(board, devices=devices)))
 
 

@@ -27,6 +27,15 @@ FORMS = ("int8", "float32", "plain")
 """ONNX Runtime with its int8 kernels; with float32 kernels, weights unpacked when it is loaded; without any optimisation."""
 
 
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a session runs: its form, its threads, and whether they spin while they wait for work."""
+
+    form: str
+    threads: int
+    spinning: bool = True
+
+
 class Runner(Protocol):
     """A part that runs."""
 
@@ -49,10 +58,14 @@ class CpuRunner:
         return {name: np.concatenate([f[i] for f in found]) for i, name in enumerate(names)}
 
 
-def cpu_runner(graph: Graph, form: str, threads: int) -> CpuRunner:
-    """A part on so many threads of the CPU."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
+def cpu_runner(graph: Graph, manner: Manner, profile: str = "") -> CpuRunner:
+    """A part on threads of the CPU; with a profile, which begins with that name."""
+    options, form = onnxruntime.SessionOptions(), manner.form
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = manner.threads, 1, 4
+    if profile:
+        options.enable_profiling, options.profile_file_prefix = True, profile
+    if not manner.spinning:
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if form == "plain":
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if form == "float32":
@@ -91,7 +104,7 @@ def pretended(graph: Graph, images: int = 1) -> Compiled | str:
         lowered = lower(graph, "int8", gpu_here(), images)
     except UnsupportedError as reason:
         return str(reason)
-    launcher, runner = launcher_here("int8"), cpu_runner(graph, "plain", 1)
+    launcher, runner = launcher_here("int8"), cpu_runner(graph, Manner("plain", 1))
     lane = open_lane(graph, lowered, launcher, [])
 
     def replay() -> None:

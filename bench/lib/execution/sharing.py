@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.gpu.executor import Compiled
 from dovetail.ir import Array, Graph
-from lib.execution.parts import CpuRunner, Runner, cpu_runner, noise
+from lib.execution.parts import CpuRunner, Manner, Runner, cpu_runner, noise
 
 BATCHES = 8
 """Batches that the GPU takes at once, so that its lanes overlap (chosen)."""
@@ -51,7 +51,7 @@ def rates(workers: Sequence[tuple[str, Runner, Mapping[str, Array]]], seconds: f
 
 def pool(graph: Graph, form: str, threads: int, sessions: int) -> list[CpuRunner]:
     """So many sessions that share threads."""
-    return [cpu_runner(graph, form, max(1, threads // sessions)) for _ in range(sessions)]
+    return [cpu_runner(graph, Manner(form, max(1, threads // sessions))) for _ in range(sessions)]
 
 
 def shared(graph: Graph, made: Compiled, form: str, threads: int, seconds: float, rounds: int = 3) -> dict[str, Any]:
