@@ -11,6 +11,7 @@ from dovetail.gpu.executor import Compiled, compile_graph
 from dovetail.ir import Array
 from dovetail.kernels.calls import Call
 from dovetail.numerics.reference import run_float, run_integer
+from tests.gpu.stored import stored
 from tests.kernels.networks import blocks
 from tests.strategies import quantized
 
@@ -64,7 +65,7 @@ def test_layers_of_two_blocks_in_one_kernel(size: tuple[int, int], kernel: int, 
         made.launcher.bound(call, config)()
         for each in after:
             made.launcher.bound(each, each.configs[0])()
-        found = made.stored(name, made.lowered.outputs[name])
+        found = stored(made, name)
         assert np.linalg.norm(found.astype(np.float64) - wanted) <= TOLERANCE[kind] * np.linalg.norm(wanted), dict(config)
 
 

@@ -14,6 +14,7 @@ from dovetail.numerics.reference import run_integer
 from tests.gpu.layers import behind_pointwise
 from tests.gpu.outside import printed
 from tests.gpu.run_ptx import LAYERS, layer
+from tests.gpu.stored import stored
 
 
 def test_pixels_leave_where_a_column_that_reads_them_is_beyond_an_edge() -> None:
@@ -38,7 +39,7 @@ def test_maps_with_edges_between_columns_are_those_of_the_reference(kernel: int,
     ((name, wanted),) = run_integer(graph, inputs).items()
     made, call = behind_pointwise(graph, "int8", inputs["x"], "bytewise")
     made.launcher.bound(call, min(call.configs, key=lambda c: c["R"]))()
-    assert np.array_equal(made.stored(name, made.lowered.outputs[name]), wanted)
+    assert np.array_equal(stored(made, name), wanted)
 
 
 def test_what_compiles_for_a_gpu_computes_what_the_reference_does(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from dovetail.ir import RELU, Array, Conv, Graph, Window
 from dovetail.numerics.reference import run_float, run_integer
 from tests.gpu.layers import behind_pointwise
+from tests.gpu.stored import stored
 from tests.strategies import Net, quantized
 
 WAYS = [(1, 1, 4, 16, 0, 1), (4, 2, 2, 16, 0, 1), (2, 7, 1, 16, 0, 1), (7, 1, 4, 16, 0, 1),  # R, SIDE, TW, BC, EARLY, LOOPED
@@ -43,7 +44,7 @@ def test_all_ways_through_a_depthwise_layer_agree(kernel: tuple[int, int], strid
         config = {**dict(zip(("R", "SIDE", "TW", "BC", "EARLY", "LOOPED"), way, strict=True)), "num_warps": 1, "num_stages": 2}
         made.launcher.place(place).fill_(7)
         made.launcher.bound(call, config)()
-        found = made.stored(graph.outputs[0], place)
+        found = stored(made, graph.outputs[0])
         if kind == "int8":
             assert np.array_equal(found, wanted), way
         else:

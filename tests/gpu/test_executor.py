@@ -33,6 +33,7 @@ from dovetail.kernels.calls import Call
 from dovetail.kernels.lower import lower
 from dovetail.numerics.reference import run_float, run_integer
 from dovetail.platform.gpu_specification import specification
+from tests.gpu.stored import stored
 from tests.kernels.networks import FORMULAS, GRAPHS, SAME, activated, function, inverted, stem, tiny
 from tests.strategies import Net, quantized, stored_inputs
 
@@ -128,7 +129,7 @@ def test_bytes_of_four_rows_are_multiplied_at_once(stride: int, kernel: int, cha
     for config in {c["R"]: c for c in reversed(walked.configs)}.values():  # the best of every number of rows
         made.launcher.place(walked.output).fill_(7)
         made.launcher.bound(walked, config)()
-        assert np.array_equal(made.stored(name, made.lowered.outputs[name]), wanted), dict(config)
+        assert np.array_equal(stored(made, name), wanted), dict(config)
 
 
 @pytest.mark.parametrize("name", FORMULAS)
