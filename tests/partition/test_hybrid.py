@@ -15,7 +15,7 @@ from dovetail.cost.accelerator import config_of
 from dovetail.cost.array import Config, block_cost
 from dovetail.cost.budget import usable
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
-from dovetail.ir import Add, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
+from dovetail.ir import Add, Concat, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
 from dovetail.partition.accelerator import blocks as hybrid_blocks
 from dovetail.partition.accelerator.architecture import accelerated_device, judge, reason_outside, region_of
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
@@ -52,6 +52,37 @@ def graph() -> Graph:
 def fpga(scale: float = 1.0) -> Device:
     (found,) = load_platform("zc706").of_kind(Kind.FPGA)
     return replace(found, resources={r: v * scale for r, v in found.resources.items()})
+
+
+def expanding(size: int = 20) -> Graph:
+    """Layers of few channels that two of many read, joined again: words of neighbours seldom agree."""
+    net = Net(5)
+    x = net.add(Conv(64, Window((3, 3), (2, 2))), net.input((1, 3, size, size)), name="stem")
+    for stage in range(2):
+        few = net.add(Conv(16, Window((1, 1))), x, name=f"squeeze{stage}")
+        parts = [net.add(Conv(64, Window((k, k), pads=(k // 2,) * 4)), few, name=f"expand{stage}_{k}") for k in (1, 3)]
+        x = net.add(Concat(), *parts, name=f"joined{stage}")
+    return quantized(net.graph(net.add(GlobalAvgPool(), x, name="mean")))
+
+
+def test_engines_are_exchanged_until_words_between_them_keep_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, device = expanding(), fpga(0.5)
+    count = len(graph.nodes)
+
+    def intervals() -> dict[int, float]:
+        search = AcceleratorSearch(graph, device, (count,), Blocks(graph, device))
+        made = {pace: search.made(count, pace, chosen, ()) for pace in range(900, 5000, 100)
+                if (chosen := search.within(count, pace)[0]).fill <= 1}
+        assert all(found.needs[r] <= usable(device, accelerator=True)[r] for found in made.values() for r in found.needs)
+        return {pace: found.interval for pace, found in made.items()}
+
+    mended = intervals()
+    monkeypatch.setattr(AcceleratorSearch, "_cut_in_time", lambda self, pace, places, row, used, free: (places, row, used))
+    plain = intervals()
+    late = [pace for pace, interval in plain.items() if interval > pace]
+    assert len(late) > 5, "paces at which words are too slow are tried"
+    assert sum(mended[pace] <= pace for pace in late) > 1
+    assert all(mended[pace] <= max(pace, interval) for pace, interval in plain.items())
 
 
 def test_a_network_is_cut_where_one_tensor_is_alive(graph: Graph) -> None:

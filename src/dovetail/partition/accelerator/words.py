@@ -79,6 +79,15 @@ class Words:
                 found[number] = link.pixels * regrouped_clocks(link.channels, width, taken)
         return found
 
+    def deciding(self, number: int) -> set[int]:
+        """The layers with folds whose words decide in which ones a link's pixels are cut."""
+        target = self.links[number].target
+        return {target} & self.channels.keys() | self._feeding(target)
+
+    def _feeding(self, index: int) -> set[int]:
+        sources = [link.source for link in self.into[index] if link.source is not None]
+        return {found for s in sources for found in ({s} if s in self.channels else self._feeding(s))}
+
     def _fields(self, index: int, fold: Fold | None, leaves: dict[int, int]) -> tuple[int, int]:
         """Channels of a beat that a node takes and leaves."""
         links = self.into[index]
