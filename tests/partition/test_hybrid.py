@@ -85,6 +85,18 @@ def test_engines_are_exchanged_until_words_between_them_keep_the_pace(monkeypatc
     assert all(mended[pace] <= max(pace, interval) for pace, interval in plain.items())
 
 
+@pytest.mark.parametrize("board", ["tx2-c10gx", "ecp5-85", "zc706"])
+def test_arrays_with_products_in_logic_are_offered_for_what_they_cost(graph: Graph, board: str) -> None:
+    (device,) = load_platform(board).of_kind(Kind.FPGA)
+    blocks, names = Blocks(graph, device), [n.name for n in graph.nodes[1:]]
+    offered = [option for option in blocks(1, inf) if option.configuration.soft]
+    assert offered, "some products are made in logic"
+    for option in offered[:8]:
+        cost = dict(block_cost(graph, names, option.configuration, device).resources)
+        assert option.needs == pytest.approx([cost.get(name, 0.0) for name in blocks.names])
+        assert min(option.needs) >= 0
+
+
 def test_a_network_is_cut_where_one_tensor_is_alive(graph: Graph) -> None:
     names = [n.name for n in graph.nodes]
     cuts = cut_points(graph)

@@ -76,8 +76,9 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
     rate, latency = memory_port(device)
     kernel = max((max(n.op.window.kernel) for n in graph.nodes
                   if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)), default=3)
-    most = device.resources.get("dsp", 0.0)
-    logic = device.resources.get(dhm_model(device.model).logic, 0.0)
+    model = dhm_model(device.model)
+    most, each = device.resources.get("dsp", 0.0), model.coefficients["dsp_per_product"]
+    logic = device.resources.get(model.logic, 0.0)
     found = []
     packings = (False, True) if twins_allowed(device) and not monolithic else (False,)
     parts = (0,) if twins_allowed(device) or monolithic else SOFT_PARTS
@@ -86,7 +87,7 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
         used, outputs = min(taps, inputs) if monolithic else taps, inputs * words
         soft = outputs * part // SOFT_PARTS[-1]
         blocks = inputs * (outputs - soft) // (2 if packed else 1) + (0 if monolithic else inputs * used)
-        if (blocks <= most and inputs * soft * SOFT_LOGIC <= logic and (bool(soft) == bool(part))
+        if (each * blocks <= most and inputs * soft * SOFT_LOGIC <= logic and (bool(soft) == bool(part))
                 and (not monolithic or taps == TAPS[-1])):
             found.append(Config(inputs, outputs, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
                                 latency_clocks=latency, packed=packed, input_buffers=frames, map_bytes=limit, soft=soft))
@@ -311,8 +312,8 @@ class Blocks:
 
     def _moved(self, needs: tuple[float, ...], config: Config) -> tuple[float, ...]:
         """What arrays need once some of their products are made in logic."""
-        moved, logic = config.soft * config.inputs, dhm_model(self.device.model).logic
-        less = {"dsp": -float(moved), logic: SOFT_LOGIC * moved}
+        moved, model = config.soft * config.inputs, dhm_model(self.device.model)
+        less = {"dsp": -model.coefficients["dsp_per_product"] * moved, model.logic: SOFT_LOGIC * moved}
         return tuple(amount + less.get(name, 0.0) for name, amount in zip(self.names, needs, strict=True))
 
     def _soft(self, cut: int, config: Config) -> BlockOption | None:
