@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from dovetail.gpu.launcher import Launcher
@@ -59,12 +58,15 @@ class GpuLane:
     done: Any = None
 
     def submit(self, frames: Mapping[str, Array]) -> None:
-        """Begin with a batch; where frames are too few, the last one fills it up."""
+        """Begin with a batch; where frames are too few, the last one fills it up.
+
+        NumPy copies in this thread. Torch divides copies of more than 32,768 elements among threads and waits for all: for
+        milliseconds where others hold the cores, as threads of ONNX Runtime do (`docs/method/execution.md`).
+        """
         for name, port in self.inputs.items():
-            given = torch.from_numpy(np.ascontiguousarray(frames[name])).view(-1, *port.host.shape[1:])
-            port.host[:len(given)].copy_(given)
-            if len(given) < len(port.host):
-                port.host[len(given):] = port.host[len(given) - 1]
+            held = port.host.numpy()
+            given = frames[name].reshape(-1, *held.shape[1:])
+            held[:len(given)], held[len(given):] = given, given[-1]
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             for port in self.inputs.values():
                 port.device.copy_(port.host, non_blocking=True)
