@@ -10,7 +10,7 @@ of kernels of an earlier run, but for kernels that `--changed` names.
 |---|---|
 | machine | imports, devices, and one layer on the GPU bit for bit: what can fail fails here |
 | numbers | networks in 8-bit integers |
-| draw | three of seven networks to calibrate on, four to judge; those judged besides, which no model was mended on |
+| draw | three of seven networks to calibrate on, four to judge; those judged besides, which no model was mended on; others |
 | copies, dispatch | copies both ways by size; a part that does next to nothing, on either device |
 | contention | a part on the GPU in turn with one on the CPU, by threads and how they wait |
 | cpu NAME, gpu NAME | the three networks to calibrate on |
@@ -67,8 +67,10 @@ from lib.execution.sharing import shared
 from lib.execution.timing import Effort, interval, spread
 
 NETWORKS = ("mobilenet-v2", "resnet50", "squeezenet1.1", "googlenet", "efficientnet-b0", "unet-small", "ceit-t")
-FURTHER = ("resnet18", "shufflenet-v2", "mnasnet", "mobilenet-v3-small")
-"""Judged besides: the model was mended after a first try with those above, so these are the ones it has not seen."""
+FURTHER = ("mobilenet-v1", "proxylessnas-mobile", "efficientnet-lite0", "shufflenet-v2-0.5")
+"""Judged besides: models were mended after tries with those above and below, so these are the ones they have not seen."""
+SEEN = ("resnet18", "shufflenet-v2", "mnasnet", "mobilenet-v3-small")
+"""Judged first in the second run, and mended on since then."""
 KINDS = ("mobilenet-v3-large", "cvt-13@96")
 """Networks whose kernels on the CPU are timed besides, since the three have no gates, tables and attention."""
 FURTHER_SMALL = ("mobilenet-v3-small@32",)
@@ -116,6 +118,7 @@ class Bench:
     begun: float = field(default_factory=time.perf_counter)
     names: tuple[str, ...] = NETWORKS
     further: tuple[str, ...] = FURTHER
+    seen: tuple[str, ...] = SEEN
     kinds: tuple[str, ...] = KINDS
     graphs: dict[str, Graph] = field(default_factory=dict)
     references: dict[str, dict[str, Array]] = field(default_factory=dict)
@@ -242,8 +245,8 @@ def manners(bench: Bench) -> list[Manner]:
 
 
 def contention(bench: Bench, name: str, form: str) -> dict[str, Any]:
-    """A part on the GPU that does next to nothing, in turn with a network on the CPU: what either takes."""
-    graph, small = bench.graph(name), calibration.smallest()
+    """A part on the GPU that copies a frame and does next to nothing, in turn with a network on the CPU: what either takes."""
+    graph, small = bench.graph(name), calibration.frame_sized()
     made = pretended(small) if bench.quick else gpu_network(small)
     assert not isinstance(made, str), made
     frame, given, rows = noise(graph, 1), noise(small, 1), list[dict[str, Any]]()
@@ -260,22 +263,20 @@ def contention(bench: Bench, name: str, form: str) -> dict[str, Any]:
     return {"rows": rows, "gpu_alone_s": alone, "best": best, "waking_s": max(0.0, best["gpu_s"] - alone)}
 
 
-def sessions_of(bench: Bench, names: list[str], manner: Manner, batches: tuple[int, ...]) -> dict[str, Any]:
-    """Kernels of sessions fitted to networks, and how well they add up to each."""
-    rows, walls = list[tuple[list[sessions.Kernel], float]](), list[tuple[str, int]]()
+def sessions_of(bench: Bench, names: list[str], manner: Manner, images: int) -> dict[str, Any]:
+    """Kernels of sessions fitted to networks that take so many frames at once, and how well they add up to each."""
+    rows = dict[str, tuple[list[sessions.Kernel], float]]()
     for name in names:
         graph = bench.graph(name)
         runner = cpu_runner(graph, manner)
-        for images in batches if not runner.one_by_one else (1,):
+        if images == 1 or not runner.one_by_one:
             frames = {n: np.concatenate([x] * images) for n, x in noise(graph, 1).items()}
             wall = spread(partial(runner.run, frames), Effort(0.0, 1, 1) if bench.quick else SESSION, 2)["median_s"]
             runs = 2 if bench.quick else min(PROFILED, max(3, int(SESSION.seconds / wall)))
-            rows.append((sessions.profiled(graph, manner, frames, runs), wall))
-            walls.append((name, images))
-    model = sessions.fitted(rows)
+            rows[name] = sessions.profiled(graph, manner, frames, runs), wall
+    model = sessions.fitted(list(rows.values()))
     return {"model": sessions.to_json(model), "measured_predicted_s": {
-        f"{name} x{images}": [wall, model.predicted(kernels)["seconds"]]
-        for (name, images), (kernels, wall) in zip(walls, rows, strict=True)}}
+        name: [wall, model.predicted(kernels)["seconds"]] for name, (kernels, wall) in rows.items()}}
 
 
 def chosen_form(found: Mapping[str, Mapping[str, Any]]) -> str:
@@ -304,25 +305,27 @@ def on_gpu(bench: Bench, name: str, images: int = 1) -> dict[str, Any]:
 def board_of(bench: Bench, calibrate: list[str], steps: Mapping[str, Any]) -> dict[str, Any]:
     """The board by layers alone, its GPU scaled by what the kernels of the three networks took."""
     found = {key: steps[key]["found"] for key in ("cpu layers", "copies", "dispatch")}
-    board = calibration.calibrated(found["cpu layers"], found["copies"], found["dispatch"], bench.threads)
+    networks = {n: steps[f"gpu {n}"]["found"] for n in calibrate if "kernels_s" in steps[f"gpu {n}"]["found"]}
+    parts = [*(found["dispatch"][key] for key in ("gpu", "gpu, a frame")), *networks.values()]
+    board = calibration.calibrated(found["cpu layers"], found["copies"], found["dispatch"], bench.threads, parts)
     gpu, layouts = list[tuple[float, float]](), list[float]()
-    for name in calibrate:
+    for name, measured in networks.items():
         graph = bench.graph(name)
-        measured = steps[f"gpu {name}"]["found"]
-        if "kernels_s" in measured:
-            estimated = calibration.judged(graph, board, calibration.everything_on(graph, "gpu"))
-            gpu.append((measured["kernels_s"], sum(n.compute_s for n in estimated.nodes)))
-            layouts.append(measured["graph_s"] - measured["kernels_s"])
+        estimated = calibration.judged(graph, board, calibration.everything_on(graph, "gpu"))
+        gpu.append((measured["kernels_s"], sum(n.compute_s for n in estimated.nodes)))
+        layouts.append(measured["graph_s"] - measured["kernels_s"])
     factor = min(calibration.mean_ratio([m for m, _ in gpu], [p for _, p in gpu]), 100.0)
     return {"platform": platform_to_dict(calibration.scaled(board, factor)), "gpu_factor": factor,
-            "gpu_measured_predicted_s": gpu, "layouts_s": layouts}
+            "gpu_measured_predicted_s": gpu, "layouts_s": layouts,
+            "overlap": min([1.0, *(measured["stream_s"] / measured["kernels_s"] for measured in networks.values())])}
 
 
-def host_s(graph: Graph, started: Mapping[str, Any], copied: list[Any]) -> float:
-    """Seconds that the host itself spends on a frame of a stream: starting it, and copies within its memory."""
-    per_byte = {key: copied[-1][key] / copied[-1]["bytes"] for key in ("fill_s", "take_s")}
-    bytes_in, bytes_out = (sum(graph.tensors[t].size for t in tensors) for tensors in (graph.inputs, graph.outputs))
-    return float(started["gpu"]["stream_s"] + bytes_in * per_byte["fill_s"] + bytes_out * per_byte["take_s"])
+def host_s(graph: Graph, started: Mapping[str, Any]) -> float:
+    """Seconds that the host itself spends on a frame of a stream: a line by bytes through parts that do next to nothing."""
+    (less, low), (more, high) = ((part["bytes_in"] + part["bytes_out"], part["stream_s"])
+                                 for part in (started["gpu"], started["gpu, a frame"]))
+    moved = sum(graph.tensors[t].size for t in (*graph.inputs, *graph.outputs))
+    return float(low + max(0.0, high - low) * (moved - less) / (more - less))
 
 
 def executed(bench: Bench, name: str, manner: Manner, planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,7 +398,7 @@ def compared(said: Mapping[str, Any], found: Mapping[str, Any]) -> list[dict[str
 def summary(bench: Bench, draw: Mapping[str, Any]) -> None:
     """Print what was found, and put errors into the record."""
     steps, table = bench.record["steps"], dict[str, Any]()
-    for name in (*draw["further"], *draw["judge"]):
+    for name in (*draw["further"], *draw["judge"], *draw["seen"]):
         found = {key: steps[f"judged {name}, {key}"]["found"] for key in (*ALONE, *PLANS) if f"judged {name}, {key}" in steps}
         if found and f"predicted {name}" in steps:
             table[name] = compared(steps[f"predicted {name}"]["found"], found)
@@ -407,7 +410,7 @@ def summary(bench: Bench, draw: Mapping[str, Any]) -> None:
     bench.record["compared"] = {"networks": table, **{
         which: {f"{what} {term}": errors_of([row for n in names for row in table.get(n, ()) if row["what"] in rows], term)
                 for term in ("latency", "stream") for what, rows in (("cpu", ("cpu",)), ("gpu", ("gpu",)), ("plans", PLANS))}
-        for which, names in (("further", draw["further"]), ("mended on", draw["judge"]))}}
+        for which, names in (("further", draw["further"]), ("mended on", [*draw["judge"], *draw["seen"]]))}}
     for key, one in steps.items():
         if key.startswith("shared ") and "gain" in one["found"]:
             own = one["found"]
@@ -427,7 +430,7 @@ def errors_of(rows: Sequence[Mapping[str, Any]], term: str) -> dict[str, float]:
 def numbers(bench: Bench) -> dict[str, Any]:
     """Networks in integers, and those that cannot be."""
     found = dict[str, Any]()
-    for name in dict.fromkeys((*bench.names, *bench.further, *bench.kinds)):
+    for name in dict.fromkeys((*bench.names, *bench.further, *bench.seen, *bench.kinds)):
         try:
             graph = bench.graph(name)
             found[name] = {"nodes": len(graph.nodes), "macs": graph.macs}
@@ -450,11 +453,11 @@ def run(bench: Bench) -> None:
     bench.step("machine", lambda: machine(bench))
     able = bench.step("numbers", lambda: numbers(bench))
     draw = bench.step("draw", lambda: {**drawn(tuple(n for n in bench.names if "nodes" in able[n])),
-                                       "further": [n for n in bench.further if "nodes" in able[n]],
-                                       "kinds": [n for n in bench.kinds if "nodes" in able[n]]})
-    judged = [*draw["further"], *draw["judge"]]
+                                       **{key: [n for n in names if "nodes" in able[n]] for key, names in (
+                                           ("further", bench.further), ("seen", bench.seen), ("kinds", bench.kinds))}})
+    judged = [*draw["further"], *draw["judge"], *draw["seen"]]
     print(f"calibrate on {', '.join(draw['calibrate'])}; judge {', '.join(judged)}", flush=True)
-    copied = bench.step("copies", lambda: calibration.copies(bench.layer_effort))
+    bench.step("copies", lambda: calibration.copies(bench.layer_effort))
     for name in draw["calibrate"]:
         bench.step(f"cpu {name}", lambda n=name: on_cpu(bench, n))
     form = bench.step("cpu form", lambda: chosen_form({n: steps[f"cpu {n}"]["found"] for n in draw["calibrate"]}))
@@ -465,17 +468,18 @@ def run(bench: Bench) -> None:
     forms = bench.step("cpu forms", lambda: {n: exact_form(bench, n, form) for n in judged})
     turns, models = Manner("", beside["best"]["threads"], beside["best"]["spinning"]), dict[str, list[Any]]()
     for own in sorted(set(forms.values())):
-        for manner, batches in ((Manner(own, bench.threads), (1, bench.streamed) if own == form else (1,)),
-                                (replace(turns, form=own), (1,))):
-            key = f"sessions {own}, {manner.threads} threads{'' if manner.spinning else ' that do not spin'}, {len(batches)}"
-            found = bench.step(key, lambda m=manner, b=batches: sessions_of(bench, [*draw["calibrate"], *draw["kinds"]], m, b))
+        whole = Manner(own, bench.threads)
+        for manner, images in ((whole, 1), (whole, bench.streamed if own == form else 1), (replace(turns, form=own), 1)):
+            key = f"sessions {own}, {manner.threads} threads{'' if manner.spinning else ' that do not spin'}, x{images}"
+            found = bench.step(key, lambda m=manner, i=images: sessions_of(bench, [*draw["calibrate"], *draw["kinds"]], m, i))
             models.setdefault(own, []).append((manner, sessions.from_json(found["model"])))
     for name in draw["calibrate"]:
         bench.step(f"gpu {name}", lambda n=name: on_gpu(bench, n), 0 if bench.quick else 60, True)
-    board = platform_from_dict(bench.step("board", lambda: board_of(bench, draw["calibrate"], steps))["platform"])
+    fitted = bench.step("board", lambda: board_of(bench, draw["calibrate"], steps))
+    board = platform_from_dict(fitted["platform"])
     said = dict[str, Any]()
     for name in judged:
-        known = Machine(board, *models[forms[name]], beside["waking_s"], lambda graph: host_s(graph, started, copied),
+        known = Machine(board, *models[forms[name]], beside["waking_s"], lambda graph: host_s(graph, started), fitted["overlap"],
                         bench.streamed)
         said[name] = bench.step(f"predicted {name}", lambda n=name, m=known: predicted(bench.graph(n), m))
     for name in judged:
@@ -483,14 +487,14 @@ def run(bench: Bench) -> None:
         bench.step(f"judged {name}, gpu", lambda n=name: on_gpu(bench, n), 0 if bench.quick else 45, True)
     for key in PLANS:
         for name in judged:
-            bench.step(f"judged {name}, {key}", lambda n=name, k=key: as_planned(bench, n, models[forms[n]][1][0], said[n], k),
+            bench.step(f"judged {name}, {key}", lambda n=name, k=key: as_planned(bench, n, models[forms[n]][2][0], said[n], k),
                        0 if bench.quick else 30, True)
     summary(bench, draw)
     for name in judged:
         bench.step(f"shared {name} x1", lambda n=name: share(bench, n, 1, forms[n]), 0 if bench.quick else 20, True)
     for name in judged:  # what was predicted to be worse than one device alone
         for key in (k for k in PLANS if "divided" in said[name][k] and sum(said[name][k]["segments"].values()) <= FEW_PARTS):
-            bench.step(f"divided {name}, {key}", lambda n=name, k=key: executed(bench, n, models[forms[n]][1][0], said[n][k]),
+            bench.step(f"divided {name}, {key}", lambda n=name, k=key: executed(bench, n, models[forms[n]][2][0], said[n][k]),
                        0 if bench.quick else 60, True)
     for name, images in SHARED_SMALL if bench.quick else SHARED:
         bench.step(f"shared {name} x{images}", lambda n=name, i=images: share(bench, n, i, form), 0 if bench.quick else 60, True)
@@ -522,7 +526,8 @@ def main() -> int:
     record["command"] = " ".join(["PYTHONPATH=src python", *sys.argv])
     bench = Bench(options.json, folder, options.budget, options.quick, record,
                   names=tuple(options.network or (SMALL if options.quick else NETWORKS)),
-                  further=FURTHER_SMALL if options.quick else FURTHER, kinds=KINDS_SMALL if options.quick else KINDS)
+                  further=FURTHER_SMALL if options.quick else FURTHER, seen=() if options.quick else SEEN,
+                  kinds=KINDS_SMALL if options.quick else KINDS)
     if options.tunings and torch.cuda.is_available():
         take_over(options.tunings, options.changed)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from lib.execution.parts import Manner, cpu_runner, differing, noise
 from lib.execution.programs import Execution
 from lib.execution.sessions import Kernel, fitted, from_json, profiled, to_json
 from lib.execution.timing import Effort, spread
-from tests.kernels.networks import GRAPHS
+from tests.kernels.networks import GRAPHS, activated
 from tests.strategies import quantized
 
 
@@ -85,6 +85,13 @@ def test_kernels_of_a_session_belong_to_nodes_and_have_sizes() -> None:
     assert sum(k.macs for k in one) == graph.macs
     assert [(k.sorts, k.node, 2 * k.macs) for k in one] == [(k.sorts, k.node, k.macs) for k in two]
     assert all(k.seconds > 0 and k.written_bytes > 0 for k in one)
+
+
+@pytest.mark.parametrize(("graph", "slices"), [(GRAPHS["shuffled"], True), (partial(activated, "HardSwish"), False)])
+def test_moving_maps_is_another_sort_of_kernel_than_looking_up_entries(graph: Callable[[], Graph], slices: bool) -> None:
+    made = quantized(graph())
+    sorts = {k.sorts[-2] for k in profiled(made, Manner("int8", 1), noise(made, 1), 1) if k.sorts[0].startswith("Gather")}
+    assert sorts == {"Gather of slices" if slices else "Gather"}
 
 
 def test_a_session_takes_what_its_kernels_take_and_sorts_not_measured_are_extrapolated() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import exp, log
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
-from lib.execution.parts import Manner, cpu_runner, gpu_network, gpu_terms, noise, stream_s
+from lib.execution.parts import Manner, cpu_runner, gpu_network, gpu_terms, noise, pretended, stream_s
 from lib.execution.timing import Effort, spread
 
 BOARD = "h200"
@@ -43,6 +44,11 @@ def layer_numbers(layer: MeasuredLayer) -> Graph:
 def smallest() -> Graph:
     """A part that does next to nothing: what it takes is what starting a part takes."""
     return layer_numbers(MeasuredLayer("conv", 16, 4, 16, activation="relu"))
+
+
+def frame_sized() -> Graph:
+    """The same with as many bytes given as a frame of 3 x 224 x 224 pixels, about."""
+    return layer_numbers(MeasuredLayer("conv", 16, 96, 4, activation="relu"))
 
 
 def copies(effort: Effort) -> list[dict[str, Any]]:
@@ -66,7 +72,7 @@ def copies(effort: Effort) -> list[dict[str, Any]]:
             wait()
 
         def fill(pinned: Any = pinned, memory: Any = memory) -> None:
-            pinned.copy_(torch.from_numpy(memory))
+            pinned.numpy()[...] = memory
 
         def take(pinned: Any = pinned) -> None:
             pinned.numpy().copy()
@@ -81,10 +87,11 @@ def dispatch(form: str, threads: int, effort: Effort) -> dict[str, Any]:
     frame, found = noise(graph, 1), dict[str, Any]()
     cpu = cpu_runner(graph, Manner(form, threads))
     found["cpu"] = {"wall": spread(lambda: cpu.run(frame), effort), "stream_s": stream_s(cpu, frame, STREAMED)}
-    made = gpu_network(graph)
-    assert not isinstance(made, str), made
-    found["gpu"] = {**gpu_terms(made, frame, effort),
-                    "stream_s": stream_s(made, frame, STREAMED if torch.cuda.is_available() else 4)}
+    for name, part in (("gpu", graph), ("gpu, a frame", frame_sized())):
+        made, given = gpu_network(part) if torch.cuda.is_available() else pretended(part), noise(part, 1)
+        assert not isinstance(made, str), made
+        found[name] = {**gpu_terms(made, given, effort),
+                       "stream_s": stream_s(made, given, STREAMED if torch.cuda.is_available() else 4)}
     return found
 
 
@@ -107,8 +114,8 @@ def mean_ratio(measured: Sequence[float], predicted: Sequence[float]) -> float:
 
 
 def calibrated(layers: Sequence[Mapping[str, Any]], copied: Sequence[Mapping[str, Any]], started: Mapping[str, Any],
-               threads: int) -> Platform:
-    """The board by layers, copies and dispatches alone."""
+               threads: int, parts: Sequence[Mapping[str, Any]]) -> Platform:
+    """The board by layers and copies; what starting a part on the GPU takes is the median of parts that were measured."""
     board, source = load_platform(BOARD), "measured: bench/execution.py"
     cpu, gpu, (link,) = board.device("cpu"), board.device("gpu"), board.links
     overhead = started["cpu"]["wall"]["median_s"]
@@ -124,11 +131,11 @@ def calibrated(layers: Sequence[Mapping[str, Any]], copied: Sequence[Mapping[str
     sizes = np.array([one["bytes"] for one in copied] * 2, dtype=np.float64)
     seconds = np.array([one["to_s"] + one["fill_s"] for one in copied] + [one["from_s"] + one["take_s"] for one in copied])
     start, per_byte = fit_line(sizes, seconds)
-    fixed = started["gpu"]["wall"]["median_s"] - started["gpu"]["kernels_s"]
+    beside = median(p["wall"]["median_s"] - p["kernels_s"] - per_byte * (p["bytes_in"] + p["bytes_out"]) for p in parts)
     devices = (replace(cpu, model="calibrated", description=f"host of the GPU, {threads} threads of ONNX Runtime",
                        parameters=parameters, sources={**{k: v for k, v in cpu.sources.items() if "parameters" not in k},
                                                        **{f"parameters.{k}": source for k in parameters}}),
-               replace(gpu, dispatch_s=max(0.0, fixed - 2 * start), sources={**gpu.sources, "dispatch_s": source}))
+               replace(gpu, dispatch_s=max(0.0, beside - 2 * start), sources={**gpu.sources, "dispatch_s": source}))
     measured = replace(link, latency_s=start, bandwidth_bytes_per_s=1 / max(per_byte, 1e-13),
                        sources={**link.sources, "latency_s": source, "bandwidth_bytes_per_s": source})
     return platform_from_dict(platform_to_dict(replace(board, devices=devices, links=(measured,))))

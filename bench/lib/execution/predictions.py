@@ -40,12 +40,16 @@ class Machine:
     board: Platform
     alone: tuple[Manner, Sessions]
     """A CPU part that nothing runs beside."""
+    batched: tuple[Manner, Sessions]
+    """One that takes the frames of a stream at once."""
     beside: tuple[Manner, Sessions]
     """One in turn with parts on the GPU."""
     waking_s: float
     """What a GPU part takes longer behind a CPU part."""
     host_s: Callable[[Graph], float]
     """Seconds of the host per frame of a stream through the GPU."""
+    overlap: float
+    """Seconds per frame of a stream over those of its kernels, where the GPU is what limits it."""
     streamed: int = STREAMED
 
 
@@ -96,12 +100,12 @@ def predicted(graph: Graph, machine: Machine) -> dict[str, Any]:
     without = [n for n in graph.nodes if n.name not in able]
     one = session_s(graph, machine.alone)
     batch = 1 if fixes_batch(graph) else machine.streamed
-    many = session_s(graph, machine.alone, batch) if batch > 1 else one
+    many = session_s(graph, machine.batched, batch) if batch > 1 else one
     found["cpu"] = {"latency_s": one["seconds"], "stream_s": many["seconds"] / batch,
                     **{key: one[key] for key in ("extrapolated_s", "kernels")}}
     if not without:
         gpu = calibration.said(calibration.judged(graph, board, calibration.everything_on(graph, "gpu")))
-        found["gpu"] = {**gpu, "stream_s": max(gpu["interval_s"], machine.host_s(graph))}
+        found["gpu"] = {**gpu, "stream_s": max(machine.overlap * gpu["compute_s"], machine.host_s(graph))}
     else:
         found["gpu"] = {"not possible": f"no kernel for {len(without)} nodes, the first {without[0].name} ({without[0].op.kind})"}
     own = network_board(graph, board, one["nodes"])

@@ -84,6 +84,8 @@ def _kernel(graph: Graph, names: Sequence[str], event: Mapping[str, Any], images
         sorts = f"{op} {kind} {group}", f"{op} {group}", f"{op} {kind}", "products"
     elif "MatMul" in op or "Gemm" in op:
         macs, sorts = float(prod(made[0][1]) * given[0][1][-1]), (f"{op} {kind}", op, "products")
+    elif op == "Gather" and prod(made[0][1]) > prod(given[1][1]):  # whole slices are moved, no entries looked up
+        sorts = f"{op} of slices {kind}", f"{op} of slices", "moves"
     return Kernel(sorts, node, macs, _bytes(given), _bytes(made), seconds)
 
 
