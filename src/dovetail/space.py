@@ -159,11 +159,17 @@ def weigh(asked: PlanQuestion) -> Space:
     found = folds(asked)
     if options.fold == AUTO:
         return found
-    try:
-        words, form = accelerator(asked, Architecture.AUTO, min((p.objective for p in found.plans if p is not None), default=inf))
-    except (InfeasibleError, UnsupportedError) as reason:
-        return replace(found, notes=(f"accelerators: none is weighed; {reason}",))
-    return Space((*found.words, words), (*found.forms, form), (*found.plans, asked.tried(form)))
+    reached = min((p.objective for p in found.plans if p is not None), default=inf)
+    for kind in (Architecture.AUTO,) if proven(options.goal) else CHOICES:  # the fastest need not be the thriftiest
+        try:
+            words, form = accelerator(asked, kind, reached)
+        except (InfeasibleError, UnsupportedError) as reason:
+            which = "accelerators" if kind is Architecture.AUTO else f"{kind} accelerators"
+            found = replace(found, notes=(*found.notes, f"{which}: none is weighed; {reason}"))
+        else:
+            found = replace(found, words=(*found.words, words), forms=(*found.forms, form),
+                            plans=(*found.plans, asked.tried(form)))
+    return found
 
 
 def folds(asked: PlanQuestion) -> Space:
@@ -233,10 +239,11 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf) -
 
 
 def _limits(asked: PlanQuestion, device: Device, ceiling: float) -> SearchLimits:
-    """How far accelerators are sought: below the objective reached, for so long; energy has no bound."""
-    goal, total_s = asked.options.goal, asked.options.total_s
-    clocks = ceiling * (device.clock_hz or inf) if proven(goal) else inf
-    return SearchLimits(clocks, inf if proven(goal) else 0.0, worked() + LONGER * total_s)
+    """How far accelerators are sought: below the objective reached, for so long; other goals share that time among all kinds."""
+    goal, until_s = asked.options.goal, LONGER * asked.options.total_s
+    if not proven(goal):
+        return SearchLimits(enough=0.0, until_s=worked() + until_s / len(CHOICES))
+    return SearchLimits(ceiling * (device.clock_hz or inf), until_s=worked() + until_s)
 
 
 def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture,
