@@ -160,15 +160,17 @@ def weigh(asked: PlanQuestion) -> Space:
     if options.fold == AUTO:
         return found
     reached = min((p.objective for p in found.plans if p is not None), default=inf)
-    for kind in (Architecture.AUTO,) if proven(options.goal) else CHOICES:  # the fastest need not be the thriftiest
+    kinds = [Architecture.AUTO] if proven(options.goal) else list(CHOICES)  # the fastest need not be the thriftiest
+    for kind in kinds:
         try:
             words, form = accelerator(asked, kind, reached)
         except (InfeasibleError, UnsupportedError) as reason:
             which = "accelerators" if kind is Architecture.AUTO else f"{kind} accelerators"
             found = replace(found, notes=(*found.notes, f"{which}: none is weighed; {reason}"))
-        else:
-            found = replace(found, words=(*found.words, words), forms=(*found.forms, form),
-                            plans=(*found.plans, asked.tried(form)))
+            continue
+        found = replace(found, words=(*found.words, words), forms=(*found.forms, form), plans=(*found.plans, asked.tried(form)))
+        if form.judged is not None and Architecture.SESL in form.judged.none:
+            kinds.append(Architecture.SESL)  # for fewer layers there may be one
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dovetail.certificate.check import Certificate, plan_digest, read
@@ -35,6 +36,13 @@ def test_a_plan_and_its_certificate_are_accepted(made: Path, board: str, capsys:
     assert verdict["gap"] <= 0.02
     assert main(["check", str(made / f"{board}.json"), str(made / f"{board}.cert")]) == 0
     assert capsys.readouterr().out.startswith("accepted: the plan is legal and takes ")
+
+
+def test_numbers_are_written_as_they_are_read_whatever_their_type() -> None:
+    forms = ((7, None, {"limit": np.float64(0.1)}),)
+    text = Certificate("plan", "a", "b", "latency", np.float64(1.5), forms).text()
+    assert read(text).bound == 1.5
+    assert read(text).forms == ((7, None, {"limit": 0.1}),)
 
 
 def test_nothing_false_is_accepted(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

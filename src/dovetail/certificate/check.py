@@ -54,10 +54,10 @@ class Certificate:
     def text(self) -> str:
         """The certificate as a file, one statement in a line, the digest of all of them last."""
         lines = [HEADER, f"command {self.command}", f"graph {self.graph}", f"plan {self.plan}", f"goal {self.goal}",
-                 f"bound {self.bound!r}"]
+                 f"bound {float(self.bound)!r}"]
         for _, pace, prices in self.forms:
             lines.append("form direct" if pace is None else f"form folded {pace}")
-            lines += [f"price {value!r} {name}" for name, value in prices.items() if value]
+            lines += [f"price {float(value)!r} {name}" for name, value in prices.items() if value]
         return "\n".join([*lines, f"sha256 {_digest(lines)}", ""])
 
 

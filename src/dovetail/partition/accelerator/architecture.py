@@ -51,6 +51,8 @@ class JudgedAccelerator:
     found: FoundAccelerator
     clocks: float
     bound: float
+    none: tuple[Architecture, ...] = ()
+    """Kinds that were weighed and of which none fits."""
 
     @property
     def gap(self) -> float:
@@ -169,7 +171,7 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
 
     Every kind is searched below the best of those before it, and at the cuts that none before it had.
     """
-    found, reasons, blocks = list[JudgedAccelerator](), list[str](), Blocks(graph, device)
+    found, reasons, blocks = list[JudgedAccelerator](), dict[Architecture, str](), Blocks(graph, device)
     search: AcceleratorSearch | None = None
     done = set[int]()
     for number, kind in enumerate(choices):
@@ -184,11 +186,11 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
                 enough = min((j.bound for j in found), default=inf)
                 found.append(judged(search, kind, goal, known, replace(limits, enough=enough)))
         except InfeasibleError as reason:
-            reasons.append(f"{kind}: {reason}")
+            reasons[kind] = f"{kind}: {reason}"
     if not found:
-        raise InfeasibleError("; ".join(reasons))
+        raise InfeasibleError("; ".join(reasons.values()))
     best = min(found, key=lambda j: j.clocks)
-    return JudgedAccelerator(best.accelerator, best.found, best.clocks, min(j.bound for j in found))
+    return JudgedAccelerator(best.accelerator, best.found, best.clocks, min(j.bound for j in found), tuple(reasons))
 
 
 def accelerator_of(graph: Graph, found: FoundAccelerator, architecture: Architecture) -> AcceleratorDesign:
