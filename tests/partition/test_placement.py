@@ -189,3 +189,24 @@ def test_resnet18_is_cut_to_fill_four_boards(tmp_path: Path) -> None:
     assert on_grid.objective >= found.objective
     assert on_grid.lower_bound <= on_grid.objective
     assert found.gap <= 0.03
+
+
+def test_a_board_holds_what_plans_may_take_of_it(tmp_path: Path) -> None:
+    """Boards are filled by the limits that plans are judged by, not by all there is: with a margin, or as far as was asked."""
+    (path := tmp_path / "net.onnx").write_bytes(zoo.build("squeezenet1.1"))
+    graph = read_onnx(path).graph
+    for board in (load_platform("fic:3"), load_platform("fic:3").with_fill(0.3)):
+        problem = Problem(graph, board, DeviceCosts())
+        shares, split = BoardShares(problem, "fpga0"), whole_on("fpga0")
+        for node in graph.nodes:
+            size = shares.of_piece(node, split, split.pieces[0])
+            if size is not None:
+                splits = {n.name: whole_on(problem.platform.host) for n in graph.nodes} | {node.name: split}
+                assert holds((1.0,) * len(size), size) == evaluate(problem, splits).feasible
+
+
+def test_boards_with_a_margin_are_used(tmp_path: Path) -> None:
+    """A network that six boards speed up is placed on them by default, near its bound."""
+    (path := tmp_path / "resnet18.onnx").write_bytes(zoo.build("resnet18"))
+    found = plan(read_onnx(path).graph, load_platform("fic:6"), replace(PROOF, time_limit_s=10.0), costs=DeviceCosts())
+    assert found.gap < 0.02

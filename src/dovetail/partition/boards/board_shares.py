@@ -27,7 +27,7 @@ class BoardShares:
 
     def __init__(self, problem: Problem, board: str) -> None:
         self.problem, self.board = problem, board
-        self.limits = {r: limit for r, limit in problem.platform.device(board).resources.items() if limit > 0}
+        self.limits = {r: limit for r, limit in problem.limits[board].items() if limit > 0}
         self.known: dict[tuple[str, Axis | None, int, int], Room | None] = {}
 
     def of(self, node: Node, axis: Axis | None, start: int, stop: int) -> Room | None:
