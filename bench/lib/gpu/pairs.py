@@ -1,8 +1,8 @@
-"""Pairs of a depthwise and a pointwise layer of MobileNetV2: fused, our layers apart, and cuDNN's, each alone in a CUDA graph.
+"""Pairs of depthwise and pointwise layers of a network: fused, our layers apart, and cuDNN's, each alone in a CUDA graph.
 
-The items `pairs` of bench/gpu_fcm.py, which writes `pairs` into its file: of every distinct pair `fused_us`, `apart_us`,
-`cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32). Additions that follow a pair are left out on both
-sides. The file is written after every pair; a second call continues it.
+The items `pairs` of bench/gpu_fcm.py (MobileNetV2) and bench/fused_pairs.py (the paper's networks). Of every distinct pair
+`fused_us`, `apart_us`, `cudnn_us` in the same arithmetic (TF32 against TF32, float32 against float32; cuDNN has no int8), which
+module it is, which kernel was fastest, and both times by our estimate. Additions that follow a pair are left out on both sides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,20 @@ from dovetail.gpu.launcher import TYPES, launcher_here
 from dovetail.gpu.tuning import Tuner
 from dovetail.ir import Graph
 from dovetail.kernels.calls import Call, Lowered, call_of
-from dovetail.kernels.items import Item
+from dovetail.kernels.items import Item, form_of
 from dovetail.kernels.lower import lower
+from dovetail.kernels.ranking import best_seconds
 from dovetail.kernels.table import part_shapes
 from dovetail.measure.cuda import apply_node
+from lib.gpu.cases import NETWORK
 from lib.gpu.networks import KINDS, save
 from lib.gpu.timing import captured, device, gpu_is_here, timed_us
 
 COPIES = 10
 """Pairs one after another in a CUDA graph."""
 Pair = tuple[Item, Item]
+MODULES = {"dp": "DWPW", "pd": "PWDW", "pp": "PWPW"}
+"""The paper's fused modules by the letters of `form_of`; its PWDW_R is a PWDW whose areas overlap (our kernel `fused`)."""
 
 
 def cudnn_us(graph: Graph, pair: Pair, kind: str, x: torch.Tensor) -> float:
@@ -55,16 +59,17 @@ def cudnn_us(graph: Graph, pair: Pair, kind: str, x: torch.Tensor) -> float:
 
 def told(item: Item) -> str:
     """What a layer reads and what it is."""
-    return f"{item.x.height}x{item.x.width}x{item.x.channels} {'dw' if item.depthwise else 'pw'}"
+    kind = f"dw{item.window.kernel[0]}" if item.depthwise else "pw"
+    return f"{item.x.height}x{item.x.width}x{item.x.channels} {kind}"
 
 
 def pairs_of(lowered: Lowered) -> dict[str, Pair]:
-    """The distinct pairs of a depthwise and a pointwise layer that one kernel can compute."""
+    """The distinct pairs of depthwise and pointwise layers that one kernel can compute."""
     found: dict[str, Pair] = {}
     for run in lowered.runs:
         for a, b in pairwise(run) if not isinstance(run, Call) else ():
             pair = (a.shortened(1), b.shortened(1))
-            if a.depthwise != b.depthwise and a.other is None and part_shapes(lowered.kind, pair):
+            if form_of(pair) in MODULES and a.other is None and part_shapes(lowered.kind, pair):
                 found.setdefault(f"{told(a)} {told(b)} {b.y.height}x{b.y.width}x{b.y.channels}", pair)
     return found
 
@@ -80,40 +85,57 @@ def calls_of(kind: str, pairs: Iterable[Pair]) -> Iterator[Call]:
             yield from ways_of(KINDS[kind], part)
 
 
-def measured(graph: Graph, pair: Pair, kind: str, images: int, tuner: Tuner) -> dict[str, float]:
+def layers_of(pair: Pair) -> list[dict[str, int | bool]]:
+    """A pair as FuseEstimator (kernels/fuse_estimator.py) takes it."""
+    return [{"depthwise": item.depthwise, "height": item.y.height, "width": item.y.width, "channels": item.x.channels,
+             "filters": item.y.channels, "window": item.window.kernel[0], "stride": item.window.stride[0]} for item in pair]
+
+
+def measured(graph: Graph, pair: Pair, kind: str, images: int, tuner: Tuner) -> dict[str, Any]:
     """One pair: the fastest of every way to compute it, with the best tile of each."""
     arithmetic, launcher = KINDS[kind], tuner.launcher
 
-    def best(part: tuple[Item, ...]) -> Callable[[], None]:
+    def best(part: tuple[Item, ...]) -> tuple[Callable[[], None], str]:
         ranked = [(*tuner.ranked(call)[0], call) for call in ways_of(arithmetic, part)]
         _, config, call = min(ranked, key=lambda r: r[0])
-        return launcher.bound(call, config)
+        return launcher.bound(call, config), call.kernel
+
+    def estimated_us(part: tuple[Item, ...]) -> float:
+        return 1e6 * float(best_seconds(gpu_here(), arithmetic, part_shapes(arithmetic, part)).min())
 
     launcher.buffers.clear()
-    apart, fused = [best(pair[:1]), best(pair[1:])], best(pair)
-    apart_us = timed_us(captured(apart * COPIES))[0] / COPIES
-    fused_us = timed_us(captured([fused] * COPIES))[0] / COPIES
+    (first, _), (second, _), (fused, kernel) = best(pair[:1]), best(pair[1:]), best(pair)
+    found: dict[str, Any] = {
+        "module": MODULES[form_of(pair)], "kernel": kernel, "layers": layers_of(pair),
+        "fused_us": timed_us(captured([fused] * COPIES))[0] / COPIES,
+        "apart_us": timed_us(captured([first, second] * COPIES))[0] / COPIES,
+        "fused_estimated_us": estimated_us(pair), "apart_estimated_us": estimated_us(pair[:1]) + estimated_us(pair[1:])}
+    if kind == "int8":
+        return found
     x = pair[0].x
     frames = np.random.default_rng(0).standard_normal((images, x.channels, x.height, x.width)).astype(np.float32)
     with torch.inference_mode():
-        peer = cudnn_us(graph, pair, kind, torch.from_numpy(frames).to(device()))
-    return {"fused_us": fused_us, "apart_us": apart_us, "cudnn_us": peer}
+        return {**found, "cudnn_us": cudnn_us(graph, pair, kind, torch.from_numpy(frames).to(device()))}
 
 
-def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, images: int, until: float = inf) -> bool:
+def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, images: int, until: float = inf,
+                  network: str = NETWORK) -> bool:
     """All pairs of a network into a file's content, after each of which it is saved; whether all were done by then."""
     lowered = lower(graph, KINDS[kind], gpu_here(), images)
     tuner = Tuner(launcher_here(KINDS[kind]), timing=gpu_is_here())
     place = found.setdefault("pairs", {}).setdefault(kind, {}).setdefault(f"b{images}", {"pairs": {}})
     pairs = pairs_of(lowered)
+    for held in (place["pairs"][name] for name in pairs if name in place["pairs"]):
+        held["networks"] = sorted({*held.get("networks", ()), network})
     tuner.look_at(list(calls_of(kind, [pair for name, pair in pairs.items() if name not in place["pairs"]])))  # side by side
     for name, pair in pairs.items():
         if time.perf_counter() > until:
             return False
         if name in place["pairs"]:
             continue
-        one = place["pairs"][name] = measured(graph, pair, kind, images, tuner)
+        one = place["pairs"][name] = {**measured(graph, pair, kind, images, tuner), "networks": [network]}
         print(f"{kind} b{images} {name:45} fused {one['fused_us']:7.2f}  apart {one['apart_us']:7.2f}  "
-              f"cudnn {one['cudnn_us']:7.2f} us  (fused {one['cudnn_us'] / one['fused_us']:.2f}x)", flush=True)
+              f"cudnn {one.get('cudnn_us', nan):7.2f} us  (fused over apart {one['apart_us'] / one['fused_us']:.2f}x)",
+              flush=True)
         save(path, found)
     return True
