@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from math import inf, nan
+from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -95,20 +95,22 @@ def measured(graph: Graph, pair: Pair, kind: str, images: int, tuner: Tuner) -> 
     """One pair: the fastest of every way to compute it, with the best tile of each."""
     arithmetic, launcher = KINDS[kind], tuner.launcher
 
-    def best(part: tuple[Item, ...]) -> tuple[Callable[[], None], str]:
+    def best(part: tuple[Item, ...]) -> tuple[Callable[[], None], str] | None:
         ranked = [(*tuner.ranked(call)[0], call) for call in ways_of(arithmetic, part)]
-        _, config, call = min(ranked, key=lambda r: r[0])
-        return launcher.bound(call, config), call.kernel
+        took, config, call = min(ranked, key=lambda r: r[0])
+        return (launcher.bound(call, config), call.kernel) if isfinite(took) else None
 
     def estimated_us(part: tuple[Item, ...]) -> float:
         return 1e6 * float(best_seconds(gpu_here(), arithmetic, part_shapes(arithmetic, part)).min())
 
     launcher.buffers.clear()
-    (first, _), (second, _), (fused, kernel) = best(pair[:1]), best(pair[1:]), best(pair)
+    first, second, fused = best(pair[:1]), best(pair[1:]), best(pair)
+    assert first is not None, "every layer has a kernel that fits"
+    assert second is not None, "every layer has a kernel that fits"
     found: dict[str, Any] = {
-        "module": MODULES[form_of(pair)], "kernel": kernel, "layers": layers_of(pair),
-        "fused_us": timed_us(captured([fused] * COPIES))[0] / COPIES,
-        "apart_us": timed_us(captured([first, second] * COPIES))[0] / COPIES,
+        "module": MODULES[form_of(pair)], "kernel": fused[1] if fused is not None else None, "layers": layers_of(pair),
+        "fused_us": timed_us(captured([fused[0]] * COPIES))[0] / COPIES if fused is not None else None,
+        "apart_us": timed_us(captured([first[0], second[0]] * COPIES))[0] / COPIES,
         "fused_estimated_us": estimated_us(pair), "apart_estimated_us": estimated_us(pair[:1]) + estimated_us(pair[1:])}
     if kind == "int8":
         return found
@@ -134,8 +136,7 @@ def measure_pairs(found: dict[str, Any], path: Path, graph: Graph, kind: str, im
         if name in place["pairs"]:
             continue
         one = place["pairs"][name] = {**measured(graph, pair, kind, images, tuner), "networks": [network]}
-        print(f"{kind} b{images} {name:45} fused {one['fused_us']:7.2f}  apart {one['apart_us']:7.2f}  "
-              f"cudnn {one.get('cudnn_us', nan):7.2f} us  (fused over apart {one['apart_us'] / one['fused_us']:.2f}x)",
-              flush=True)
+        print(f"{kind} b{images} {name:45} fused {one['fused_us'] or nan:7.2f}  apart {one['apart_us']:7.2f}  "
+              f"cudnn {one.get('cudnn_us', nan):7.2f} us", flush=True)
         save(path, found)
     return True
