@@ -11,7 +11,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod, sqrt
+from math import exp, log, prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +127,10 @@ def fitted(sessions: Sequence[tuple[Sequence[Kernel], float]]) -> Sessions:
         for sort in kernel.sorts:
             groups.setdefault(sort, []).append(kernel)
     each = {sort: _terms(own) for sort, own in groups.items() if len(own) >= LEAST_ROWS or sort in ("moves", "products")}
-    # a profile takes time itself; what sessions took without one is what counts
-    sums = np.array([[sum(k.seconds for k in kernels), len(kernels), 1.0] for kernels, _ in sessions])
-    walls = np.array([wall for _, wall in sessions])
-    factor, gap, overhead = nnls(sums / walls[:, None], np.ones(len(walls)))[0].tolist()
+    # kernels that are profiled take longer or shorter than without; what sessions took without a profile is what counts
+    factor = exp(sum(log(wall / sum(k.seconds for k in kernels)) for kernels, wall in sessions) / len(sessions))
     each = {sort: tuple(factor * term for term in terms) for sort, terms in each.items()}
-    return Sessions(each, gap, overhead, {sort: len(own) for sort, own in groups.items()})
+    return Sessions(each, 0.0, 0.0, {sort: len(own) for sort, own in groups.items()})
 
 
 def _terms(kernels: Sequence[Kernel]) -> tuple[float, ...]:
