@@ -108,15 +108,18 @@ def pretended(graph: Graph, images: int = 1) -> Compiled | str:
     lane = open_lane(graph, lowered, launcher, [])
 
     def replay() -> None:
+        for port in lane.inputs.values():
+            port.device.copy_(port.host)
         given = {n: p.device.numpy().reshape(images, *graph.shape(n)[1:]) for n, p in lane.inputs.items()}
         for name, found in runner.run(given).items():
-            lane.outputs[name].device.copy_(torch.from_numpy(found).view(lane.outputs[name].device.shape))
+            lane.outputs[name].host.copy_(torch.from_numpy(found).view(lane.outputs[name].device.shape))
     lane.replay = replay
     return Compiled(graph, lowered, launcher, (), replay, (lane,))
 
 
 def gpu_terms(made: Compiled, frames: Mapping[str, Array], effort: Effort) -> dict[str, Any]:
-    """Where a batch's time goes on the GPU: memory to pinned memory, copies both ways, kernels, changes of layout, the whole."""
+    """Where a batch's time goes on the GPU: memory to pinned memory, copies both ways, kernels, the graph that holds both and
+    changes of layout, the whole."""
     lane = made.lanes[0]
 
     def finish() -> None:

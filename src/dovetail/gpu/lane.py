@@ -1,7 +1,7 @@
 """Frames to a network on a GPU and back: pinned memory, copies and one CUDA graph on a stream of their own.
 
-Frames travel as the model has them. The graph changes their layout on the GPU, before its first kernel and behind its last one,
-so that the host only copies.
+Frames travel as the model has them. The graph copies them between pinned memory and the GPU, and changes their layout there,
+before its first kernel and behind its last one. So the host copies to pinned memory and back, and starts one graph per batch.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ class Port:
     """Whether kernels have unsigned bytes less 128: those with another first bit."""
 
     def enter(self) -> None:
+        self.device.copy_(self.host, non_blocking=True)
         self.change(self.device, self.laid_out)
 
     def leave(self) -> None:
         self.change(self.laid_out, self.device)
+        self.host.copy_(self.device, non_blocking=True)
 
     def change(self, source: Any, target: Any) -> None:
         if self.flipped:
@@ -68,11 +70,7 @@ class GpuLane:
             given = frames[name].reshape(-1, *held.shape[1:])
             held[:len(given)], held[len(given):] = given, given[-1]
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
-            for port in self.inputs.values():
-                port.device.copy_(port.host, non_blocking=True)
             self.replay()
-            for port in self.outputs.values():
-                port.host.copy_(port.device, non_blocking=True)
             if self.done is not None:
                 self.done.record(self.stream)
 
