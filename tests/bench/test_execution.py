@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dovetail.gpu.executor import options_of
 from dovetail.ir import Array, Axis, Graph
+from dovetail.kernels.estimator import FITTED_ON
+from dovetail.kernels.lower import lower as lower_kernels
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
+from dovetail.platform.gpu_specification import specification
 from dovetail.schedule.program import lower
+from lib.execution import kernels, pieces
 from lib.execution.parts import Manner, cpu_runner, differing, noise
 from lib.execution.programs import Execution
 from lib.execution.sessions import Kernel, fitted, from_json, profiled, to_json
@@ -98,9 +103,43 @@ def test_a_session_takes_what_its_kernels_take_and_sorts_not_measured_are_extrap
     def kernel(size: int, sort: str = "Add int8", seconds: float = 0.0) -> Kernel:
         return Kernel((sort, sort.split()[0], "moves"), f"n{size}", 0.0, 2.0 * size, float(size), seconds)
     measured = [[kernel(10**i, seconds=2e-6 + 3e-10 * 10**i) for i in range(2, 2 + count)] for count in (3, 4, 5)]
-    model = fitted([(own, 4e-5 + 1e-6 * len(own) + sum(k.seconds for k in own)) for own in measured])
+    model = fitted([(own, 1.25 * sum(k.seconds for k in own)) for own in measured])
     assert from_json(to_json(model)) == model
     found = model.predicted([kernel(5000), kernel(5000, "Floor float")])
-    assert found["seconds"] == pytest.approx(4e-5 + 2 * (1e-6 + 2e-6 + 1.5e-6), rel=1e-3)
-    assert found["extrapolated_s"] == pytest.approx(4.5e-6, rel=1e-3)
-    assert found["nodes"] == {"n5000": pytest.approx(9e-6, rel=1e-3)}
+    assert found["seconds"] == pytest.approx(1.25 * 2 * (2e-6 + 1.5e-6), rel=1e-3)
+    assert found["extrapolated_s"] == pytest.approx(1.25 * 3.5e-6, rel=1e-3)
+    assert found["nodes"] == {"n5000": pytest.approx(1.25 * 7e-6, rel=1e-3)}
+
+
+@pytest.mark.parametrize("name", ["inverted", "shuffled", "fire"])
+def test_pieces_of_a_network_hold_every_node_once_and_begin_at_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "NODES", 2)
+    graph = quantized(GRAPHS[name]())
+    found = pieces.cut(graph)
+    assert sum(count * len(own.nodes) for own, count in zip(found.graphs, found.counts, strict=True)) == len(graph.nodes)
+    assert found.number > 1
+    assert sum(bool(own.nodes[0].op.product) for own in found.graphs) >= len(found.graphs) - 1
+    assert all(s > 0 for s in pieces.timed(found, Manner("int8", 1), 2, 0.0))
+
+
+def test_equal_pieces_are_timed_once_and_starts_are_taken_off() -> None:
+    own = quantized(GRAPHS["tiny"]())
+    parted, taken = pieces.Pieces((own, own), (3, 1)), (2e-3, 5e-3)
+    assert pieces.start_s([(parted, taken, 8e-3)]) == pytest.approx(1e-3)
+    assert pieces.whole_s(parted, taken, 1e-3) == pytest.approx(8e-3)
+
+
+def test_kernels_are_corrected_by_class_and_copies_beside_them_by_channel() -> None:
+    rows = [kernels.TimedKernel(("conv of windows", "conv", ""), 1.5e-6 * i, 1e-6 * i, 0) for i in range(1, 5)]
+    rows += [kernels.TimedKernel(("pool", ""), 1e-6, 1e-6, 0) for _ in range(2)]
+    rows += [kernels.TimedKernel(("conv of windows", "conv", ""), 1.5e-6 + 2e-8 * c, 1e-6, c) for c in (8, 16)]
+    found = kernels.fitted(rows, [1.0, 1.21])
+    assert found.by_class == pytest.approx({"conv of windows": 1.5, "conv": 1.5, "": 1.5 ** (4 / 6)})
+    assert (found.copied_s, found.in_place) == pytest.approx((2e-8, 1.1))
+    graph = quantized(GRAPHS["shuffled"]())
+    lowered = lower_kernels(graph, "int8", specification(FITTED_ON))
+    calls = [call for ways in options_of(lowered) for *_, call in ways]
+    assert any(kernels.copied_channels(call) for call in calls)
+    single = kernels.Factors({"": 1.0}, 0.0, 1.0)
+    assert single.network_s(lowered) <= sum(call.estimates_s[0] for call in calls)
+    assert kernels.Factors({"": 2.0}, 0.0, 1.1).network_s(lowered) == pytest.approx(2.2 * single.network_s(lowered))

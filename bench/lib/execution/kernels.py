@@ -22,7 +22,7 @@ def classes_of(call: Call) -> tuple[str, ...]:
     shape, read = call.shape, ""
     if isinstance(shape, ConvShape):
         read = " of an image" if shape.scattered else " of windows" if shape.steps_of > 1 else " of pixels"
-    return call.kernel + read, call.kernel, ""
+    return tuple(dict.fromkeys((call.kernel + read, call.kernel, "")))
 
 
 def copied_channels(call: Call) -> int:

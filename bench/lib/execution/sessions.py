@@ -95,23 +95,21 @@ def _bytes(tensors: Sequence[tuple[str, Sequence[int]]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Seconds of every amount by the sort of kernel, of the gap behind a kernel, and of a run as a whole."""
+    """Seconds of every amount by the sort of kernel."""
 
     each: Mapping[str, tuple[float, ...]]
-    gap_s: float
-    overhead_s: float
     rows: Mapping[str, int] = field(default_factory=dict)
 
     def kernel_s(self, kernel: Kernel) -> tuple[float, bool]:
-        """Seconds of a kernel with the gap behind it, and whether its own sort was measured."""
+        """Seconds of a kernel, and whether its own sort was measured."""
         known = next((sort for sort in kernel.sorts if sort in self.each), None)
         if known is None:
-            return self.gap_s, False
-        return float(np.dot(self.each[known], kernel.amounts)) + self.gap_s, known not in ("moves", "products")
+            return 0.0, False
+        return float(np.dot(self.each[known], kernel.amounts)), known not in ("moves", "products")
 
     def predicted(self, kernels: Sequence[Kernel]) -> dict[str, Any]:
         """Seconds of a session, those that are extrapolated from other sorts of kernels, and those of each node."""
-        nodes, extrapolated, total = dict[str, float](), 0.0, self.overhead_s
+        nodes, extrapolated, total = dict[str, float](), 0.0, 0.0
         for kernel in kernels:
             seconds, own = self.kernel_s(kernel)
             total += seconds
@@ -130,7 +128,7 @@ def fitted(sessions: Sequence[tuple[Sequence[Kernel], float]]) -> Sessions:
     # kernels that are profiled take longer or shorter than without; what sessions took without a profile is what counts
     factor = exp(sum(log(wall / sum(k.seconds for k in kernels)) for kernels, wall in sessions) / len(sessions))
     each = {sort: tuple(factor * term for term in terms) for sort, terms in each.items()}
-    return Sessions(each, 0.0, 0.0, {sort: len(own) for sort, own in groups.items()})
+    return Sessions(each, {sort: len(own) for sort, own in groups.items()})
 
 
 def _terms(kernels: Sequence[Kernel]) -> tuple[float, ...]:
@@ -141,9 +139,8 @@ def _terms(kernels: Sequence[Kernel]) -> tuple[float, ...]:
 
 
 def to_json(model: Sessions) -> dict[str, Any]:
-    return {"each": {k: list(v) for k, v in model.each.items()}, "gap_s": model.gap_s, "overhead_s": model.overhead_s,
-            "rows": dict(model.rows)}
+    return {"each": {k: list(v) for k, v in model.each.items()}, "rows": dict(model.rows)}
 
 
 def from_json(held: Mapping[str, Any]) -> Sessions:
-    return Sessions({k: tuple(v) for k, v in held["each"].items()}, held["gap_s"], held["overhead_s"], held["rows"])
+    return Sessions({k: tuple(v) for k, v in held["each"].items()}, held["rows"])
