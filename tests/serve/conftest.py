@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,16 +52,16 @@ def build_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(openers: Mapping[str, Opener], most_waiting: int = 64, most_frames: int = 8, hang_s: float = 60.0,
-            body_bytes: int = 1 << 20, control: bool = True) -> Iterator[tuple[Server, str]]:
-    """A server in a thread, and its address without `http://`; its end answers all that was accepted."""
+            body_bytes: int = 1 << 20, control: bool = True, **options: Any) -> Iterator[tuple[Server, str]]:
+    """A server with `options` in a thread, and its address without `http://`; its end answers all that was accepted."""
     limits = WorkerLimits(most_frames, most_waiting, 1, hang_s)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = Server(openers, Serving(limits, port=0, body_bytes=body_bytes, control=control))
+    server = Server(openers, Serving(limits, port=0, body_bytes=body_bytes, control=control, **options))
     try:
         url = asyncio.run_coroutine_threadsafe(server.start(), loop).result()
-        yield server, url.removeprefix("http://")
+        yield server, url.partition("://")[2]
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
     finally:
         server.abandon()

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ import tritonclient.http as client
 from tritonclient.utils import InferenceServerException
 
 from dovetail.cli import main
-from dovetail.cli.actions.serve import named_folders
+from dovetail.cli.actions.serve import named_folders, tls_context
 from dovetail.errors import UsageError
 from dovetail.ir import Array
 from dovetail.runtime.build import load_build
@@ -151,6 +152,57 @@ def test_what_is_no_http_is_refused_without_a_traceback(open_server: tuple[Serve
         assert answer.startswith(b"HTTP/1.0 400 ") or answer.startswith(b"HTTP/1.1 400 ")
         assert b"Traceback" not in answer
     assert capfd.readouterr().err == ""
+
+
+def test_connections_are_bounded_and_silent_or_slow_ones_are_closed(build_folder: Path) -> None:
+    begin = b"POST /v2/models/pair/infer HTTP/1.1\r\nHost: x\r\n"
+    with serving({"pair": partial(open_build, build_folder, False)}, connections=4, idle_s=0.4, transfer_s=0.4) as (server, url):
+        host, _, port = url.rpartition(":")
+        opened = [socket.create_connection((host, int(port))) for _ in range(4)]
+        silent, headers, body, used = opened
+        headers.sendall(begin)
+        body.sendall(begin + b"Content-Length: 1000\r\n\r\n{")
+        used.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert used.recv(1000).startswith(b"HTTP/1.1 200 ")
+        used.sendall(begin)
+        wait_for(lambda: server.held_bytes == 1000)
+        with socket.create_connection((host, int(port))) as more:
+            answer = http.client.HTTPResponse(more)
+            answer.begin()
+            assert (answer.status, json.loads(answer.read())) == (503, {
+                "error": "4 connections are open already; try again later"})
+        assert body.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert [to.recv(1000) for to in (silent, headers, used)] == [b"", b"", b""], "hung up on"
+        for to in opened:
+            to.close()
+        wait_for(lambda: not server.runner.server.connections)
+        assert not server.silent
+        assert infer(url, frames(1))
+
+
+def test_answers_come_over_tls(build_folder: Path, tmp_path: Path) -> None:
+    names = [tmp_path / "key.pem", tmp_path / "cert.pem"]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=IP:127.0.0.1", "-keyout", names[0], "-out", names[1]], check=True, capture_output=True)
+    key, certificate = names
+    inputs = frames(2)
+    body = json.dumps({"inputs": [{"name": name, "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+                                  for name, x in inputs.items()]})
+    trusting = ssl.create_default_context(cafile=certificate)
+    with serving({"pair": partial(open_build, build_folder, False)}, tls=tls_context(certificate, key)) as (_, url):
+        to = http.client.HTTPSConnection(url, context=trusting)
+        to.request("POST", "/v2/models/pair/infer", body)
+        outputs = json.loads(to.getresponse().read())["outputs"]
+        to.close()
+    found = {x["name"]: np.array(x["data"], np.float32).reshape(x["shape"]) for x in outputs}
+    assert right(build_folder, inputs, found)
+    with pytest.raises(UsageError, match=r"key.pem: no certificate is named; add --tls-cert FILE$"):
+        tls_context(None, key)
+    with pytest.raises(UsageError, match=r"^--tls-cert .*absent.pem: no certificate with its key, no such file or directory;"):
+        tls_context(tmp_path / "absent.pem", key)
+    with pytest.raises(UsageError, match=r"^--tls-cert .*key.pem: no certificate with its key, "):
+        tls_context(key, certificate)
+    assert tls_context(None, None) is None
 
 
 def test_memory_is_bounded(open_server: tuple[Server, str]) -> None:
@@ -304,7 +356,8 @@ def test_a_folder_without_a_build_and_bad_options_are_refused(tmp_path: Path, ca
     assert main(["serve", str(tmp_path / "none"), "--port", "0"]) == 2
     assert "none: no such build folder; make one with `dovetail compile" in capsys.readouterr().err
     for option, message in (("--queue=0", "--queue 0: must be at least 1"), ("--port=70000", "must be from 0 to 65535"),
-                            ("--hang-s=0", "--hang-s 0: must be above 0")):
+                            ("--hang-s=0", "--hang-s 0: must be above 0"), ("--connections=0", "--connections 0: must be at"),
+                            ("--idle-s=0", "--idle-s 0: must be above 0"), ("--tls-key=k", "--tls-key k: no certificate is")):
         assert main(["serve", str(tmp_path), option]) == 2
         assert message in capsys.readouterr().err
 

@@ -99,6 +99,14 @@ def add_commands(commands: options.Commands) -> None:
                         help="the largest request, in MiB (default: %(default)s)")
     server.add_argument("--memory-mb", type=float, default=1024.0, metavar="MB",
                         help="requests and answers in memory, in MiB; beyond it, 503 (default: %(default)s)")
+    server.add_argument("--connections", type=int, default=512, metavar="N",
+                        help="open connections at the most; more get 503 and are closed (default: %(default)s)")
+    server.add_argument("--idle-s", type=float, default=75.0, metavar="S",
+                        help="a connection without the whole headers of a request for so long is closed (default: %(default)s)")
+    server.add_argument("--transfer-s", type=float, default=30.0, metavar="S",
+                        help="seconds that a client has to send a body, and to take an answer (default: %(default)s)")
+    server.add_argument("--tls-cert", type=Path, metavar="FILE", help="speak HTTPS with this certificate chain (PEM)")
+    server.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key (default: it is in the same file)")
     server.add_argument("--control", action="store_true", help="let clients load, load again and unload the builds named here")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
+import ssl
 import sys
 import time
 import traceback
@@ -31,10 +33,8 @@ VERSION = "1"
 """The one version of a model that the protocol lets clients name."""
 HEADER_BYTES = "Inference-Header-Content-Length"
 """The header that says how many bytes of a body are JSON."""
-TRANSFER_S = 30.0
-"""Seconds that a client has to send a body, and to take an answer. Chosen."""
-IDLE_S = 75.0
-"""Seconds after which a connection without a request is closed. Chosen."""
+HANDSHAKE_S = 10.0
+"""Seconds that a client has for TLS's handshake. Chosen."""
 APART_BYTES = 1 << 18
 """Bodies and answers from this size on are parsed and written in a thread, where they stop no other request. Chosen."""
 DRAIN_S = 0.02
@@ -42,6 +42,7 @@ DRAIN_S = 0.02
 CONTROL_BYTES = 1 << 16
 """Most bytes of a request to load or unload a model. Chosen."""
 Result = TypeVar("Result")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,26 @@ class Serving:
     body_bytes: int = 64 << 20
     memory_bytes: int = 1 << 30
     control: bool = False
+    connections: int = 512
+    """Open ones at the most: half of the 1,024 files that Linux lets a process have unless told otherwise."""
+    idle_s: float = 75.0
+    """Seconds that a connection may be without the whole headers of a request; as long as nginx keeps one open."""
+    transfer_s: float = 30.0
+    """Seconds that a client has to send a body, and to take an answer. Chosen."""
+    tls: ssl.SSLContext | None = None
+
+
+class Refusal(asyncio.Protocol):
+    """A connection too many: it is told so, and closed."""
+
+    def __init__(self, most: int) -> None:
+        self.content = json.dumps({"error": f"{most} connections are open already; try again later"}).encode()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+                        b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(self.content), self.content))
+        transport.close()
 
 
 class Server:
@@ -68,7 +89,7 @@ class Server:
         for name, model in self.models.items():
             self.metrics.watch(name, partial(waiting, model))
         self.apart = ThreadPoolExecutor(1, "parse")  # one at a time: JSON takes many times its size in memory
-        app = web.Application(middlewares=[answer_errors])
+        app = web.Application(middlewares=[self._heard, answer_errors])
         app.add_routes([
             web.get("/v2", self.server_metadata), web.get("/v2/health/live", self.live), web.get("/v2/health/ready", self.ready),
             web.post("/v2/repository/index", self.index), web.get("/metrics", self.show_metrics),
@@ -77,8 +98,11 @@ class Server:
             app.add_routes([web.get(path, self.model_metadata), web.get(f"{path}/ready", self.model_ready),
                             web.post(f"{path}/infer", self.infer)])
         quiet = logging.Logger("dovetail serve", logging.CRITICAL)  # strangers do not fill the log with what is no HTTP
-        self.runner = web.AppRunner(app, access_log=None, auto_decompress=False, logger=quiet, keepalive_timeout=IDLE_S,
-                                    shutdown_timeout=serving.deadline_s + 2 * TRANSFER_S)
+        self.runner = web.AppRunner(app, access_log=None, auto_decompress=False, logger=quiet, keepalive_timeout=serving.idle_s,
+                                    shutdown_timeout=serving.deadline_s + 2 * serving.transfer_s)
+        self.listening: asyncio.Server | None = None
+        self.silent: set[web.RequestHandler] = set()
+        """Connections that have asked for nothing yet; aiohttp looks after those that have."""
 
     async def start(self) -> str:
         """Load every model, then listen; the address that clients use.
@@ -88,20 +112,43 @@ class Server:
         """
         await asyncio.gather(*(model.load() for model in self.models.values()))
         await self.runner.setup()
-        site = web.TCPSite(self.runner, self.serving.host, self.serving.port)
+        host, tls = self.serving.host, self.serving.tls
         try:
-            await site.start()
+            self.listening = await asyncio.get_running_loop().create_server(
+                self._accept, host, self.serving.port, ssl=tls, ssl_handshake_timeout=None if tls is None else HANDSHAKE_S)
         except OSError as error:
-            raise UsageError(f"--host {self.serving.host} --port {self.serving.port}: cannot be listened on, "
+            raise UsageError(f"--host {host} --port {self.serving.port}: cannot be listened on, "
                              f"{(error.strerror or str(error)).lower()}; --port 0 takes a free port") from None
-        host, port = self.runner.addresses[0][:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        host, port = self.listening.sockets[0].getsockname()[:2]
+        return f"http{'' if tls is None else 's'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def _accept(self) -> asyncio.Protocol:
+        """Who talks to a new connection."""
+        assert self.runner.server is not None, "set up"
+        most = self.serving.connections
+        if len(self.runner.server.connections) >= most:
+            return Refusal(most)
+        handler = self.runner.server()
+        self.silent.add(handler)
+        asyncio.get_running_loop().call_later(self.serving.idle_s, self._hang_up, handler)
+        return handler
+
+    @web.middleware
+    async def _heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self.silent.discard(request.protocol)
+        return await handler(request)
+
+    def _hang_up(self, handler: web.RequestHandler) -> None:
+        """Close a connection that is still silent."""
+        if handler in self.silent and handler.transport is not None:
+            handler.transport.abort()
+        self.silent.discard(handler)
 
     async def stop(self) -> None:
         """Accept nothing more, answer what was accepted, and end the workers."""
         self.draining = True
-        for site in list(self.runner.sites):
-            await site.stop()
+        if self.listening is not None:
+            self.listening.close()
         while self.active:  # before connections are told to close: from then on, aiohttp drops bodies that still arrive
             await asyncio.sleep(DRAIN_S)
         await self.runner.cleanup()
@@ -219,10 +266,10 @@ class Server:
     async def _body(self, request: web.Request, most: int) -> bytes:
         """The body of a request."""
         try:
-            async with asyncio.timeout(TRANSFER_S):
+            async with asyncio.timeout(self.serving.transfer_s):
                 return await request.content.readexactly(self._length(request, most))
         except TimeoutError:
-            raise RequestError(408, f"the body did not arrive within {TRANSFER_S:g} s") from None
+            raise RequestError(408, f"the body did not arrive within {self.serving.transfer_s:g} s") from None
         except (asyncio.IncompleteReadError, OSError, web.RequestPayloadError):
             raise RequestError(400, "the body is shorter than stated") from None
 
@@ -232,7 +279,7 @@ class Server:
         headers = {} if text_bytes is None else {HEADER_BYTES: str(text_bytes)}
         answer = web.Response(body=content, content_type=kind, headers=headers)
         try:
-            async with asyncio.timeout(TRANSFER_S):
+            async with asyncio.timeout(self.serving.transfer_s):
                 await answer.prepare(request)
                 await answer.write_eof()
         except (TimeoutError, OSError):
@@ -267,8 +314,7 @@ def waiting(model: ServedModel) -> int:
 
 
 @web.middleware
-async def answer_errors(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) \
-        -> web.StreamResponse:
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every error as JSON of one sentence; those of our own are told to the log alone."""
     def answer(status: int, message: str, headers: Mapping[str, str]) -> web.Response:
         return web.json_response({"error": message}, status=status, headers=headers)
