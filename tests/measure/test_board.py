@@ -42,6 +42,11 @@ def test_a_known_device_is_found_again_and_its_board_plans(record: Record, tmp_p
     (tmp_path / "mine.toml").write_text(found.text)
     board = load_platform(str(tmp_path / "mine.toml"))
     gpu, (link,) = board.device("gpu"), board.links
+    assert (gpu.dispatch_s, board.device("cpu").dispatch_s) == (None, None), "not measured"
+    (tmp_path / "started.toml").write_text(calibrate(replace(record, dispatch_s=4.5e-5), "started").text)
+    started = load_platform(str(tmp_path / "started.toml")).device("gpu")
+    assert started.dispatch_s == 4.5e-5
+    assert started.sources["dispatch_s"] == "measured: a part of one small kernel through the runtime"
     assert (gpu.idle_power_w, gpu.busy_power_w) == (5.0, pytest.approx(30.0))
     assert (link.latency_s, link.bandwidth_bytes_per_s) == (pytest.approx(1e-5), pytest.approx(2e10))
     others = (MeasuredLayer("conv", 40, 20, 72, 3, activation="relu"), MeasuredLayer("conv", 72, 20, 72, 5, groups=72),

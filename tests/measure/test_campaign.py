@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
 from dovetail.measure.campaign import Timing, load_record, measure, save_record
+from dovetail.measure.dispatch import RUNS, WARM, call_s, session_start_s
 from dovetail.measure.layers import MeasuredLayer, designed_layers, graph_of, operator_macs
 from dovetail.measure.processor import ProcessorDevice
 
@@ -42,6 +44,9 @@ class Toy:
 
     def transfers(self) -> list[tuple[str, int, float]]:
         return [("to", 1024, 1e-5)]
+
+    def dispatch_s(self) -> float:
+        return 3e-5
 
 
 def quiet(stage: str, done: int, total: int) -> None:
@@ -82,9 +87,22 @@ def test_a_record_keeps_its_date_and_command_and_older_ones_have_neither(tmp_pat
     document = json.loads(path.read_text())
     for entry in (*document["layers"], *document["networks"]):
         del entry["rounds"]
-    del document["date"], document["command"]
+    assert record.dispatch_s == 3e-5
+    del document["date"], document["command"], document["dispatch_s"]
     path.write_text(json.dumps(document))
-    assert load_record(path) == replace(record, date="", command="")
+    assert load_record(path) == replace(record, date="", command="", dispatch_s=None)
+
+
+def test_a_part_that_does_nothing_takes_its_call_and_more() -> None:
+    calls: list[float] = []
+
+    def call() -> None:
+        calls.append(time.perf_counter())
+        time.sleep(1e-3)
+
+    assert call_s(call) > 1e-3
+    assert len(calls) == WARM + RUNS
+    assert session_start_s() > 0
 
 
 def test_a_second_round_keeps_the_faster_visit(tmp_path: Path) -> None:

@@ -50,6 +50,18 @@ def test_every_part_away_from_the_host_takes_its_dispatch_longer() -> None:
     assert plan(graph, dispatching(gpu=1e-3, fpga=1e-3), PROOF, alone).latency_s == plan(graph, BOARD, PROOF, alone).latency_s
 
 
+def test_parts_of_the_host_take_its_dispatch_where_it_was_measured() -> None:
+    graph = network()
+    pins = {n.name: whole_on("gpu" if i in (2, 3, 8) else "cpu") for i, n in enumerate(graph.nodes)}
+    alone = {n.name: whole_on("cpu") for n in graph.nodes}
+    free, charged = (plan(graph, dispatching(cpu=seconds), PROOF, pins) for seconds in (0.0, 1e-3))
+    assert charged.latency_s - free.latency_s == pytest.approx(2e-3)  # what follows either part of the GPU
+    assert plan(graph, dispatching(cpu=1e-3), PROOF, alone).latency_s == plan(graph, BOARD, PROOF, alone).latency_s
+    ending = {n.name: whole_on("gpu") for n in graph.nodes}
+    free, charged = (plan(graph, dispatching(cpu=seconds), PROOF, ending) for seconds in (0.0, 1e-3))
+    assert charged.latency_s - free.latency_s == pytest.approx(1e-3)  # handed to whoever reads results
+
+
 def test_the_papers_models_count_no_dispatch() -> None:
     graph, believed = network(), [dispatching(gpu=s, fpga=s).with_models(ModelSet.MEASURED) for s in (0.0, 1e-2)]
     pins = {n.name: whole_on("gpu") for n in graph.nodes}
@@ -59,9 +71,9 @@ def test_the_papers_models_count_no_dispatch() -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("goal", [Goal.LATENCY, Goal.ENERGY])
 def test_the_search_prices_a_dispatch_as_the_evaluator_does(goal: Goal, mode: Mode) -> None:
-    found = plan(network(), dispatching(gpu=70e-6, fpga=110e-6), replace(PROOF, goal=goal, mode=mode))
+    found = plan(network(), dispatching(cpu=40e-6, gpu=70e-6, fpga=110e-6), replace(PROOF, goal=goal, mode=mode))
     assert found.status is Status.OPTIMAL
-    dearer = plan(network(), dispatching(gpu=5e-3, fpga=5e-3), replace(PROOF, goal=goal, mode=mode))
+    dearer = plan(network(), dispatching(cpu=40e-6, gpu=5e-3, fpga=5e-3), replace(PROOF, goal=goal, mode=mode))
     assert dearer.objective >= found.objective
     assert count_parts(network(), dearer.assignment) < count_parts(network(), found.assignment)
 

@@ -115,11 +115,11 @@ def transfer_seconds(sizes: Floats, latency_s: float, s_per_byte: float, busy: F
 def transfer_rates(platform: Platform, source: str, target: str) -> tuple[float, float, float]:
     """Latency, seconds and joules per byte of a route, hop after hop; shared memory costs its latency only.
 
-    What comes to a device begins a part there, so the latency has its dispatch: none of the host, which hands parts out, and none
-    in the papers' models, which count none.
+    What comes to a device begins a part there, so the latency has its dispatch; what comes to the host begins a part of the host
+    or is handed to whoever reads results, through the same queues. The papers' models count none.
     """
     route, onto = platform.route(source, target), platform.device(target)
-    planned = target not in (source, platform.host) and onto.models is ModelSet.PLANNING
+    planned = target != source and onto.models is ModelSet.PLANNING
     dispatch_s = onto.dispatch_s if planned and onto.dispatch_s is not None else 0.0
     copies = [link for link in route if not link.shared_memory]
     return (sum(link.latency_s for link in route) + dispatch_s, sum(1 / link.bandwidth_bytes_per_s for link in copies),

@@ -109,7 +109,11 @@ def _device_lines(record: Record, fit: LayerFit) -> list[str]:
     source = f"measured: {_plain(record.device)}, {_plain(record.software)}{_when(record)}"
     powers, joules = _power_lines(record)
     lines = ["[[device]]", f'name = "{record.kind}"', f'kind = "{record.kind}"', f'description = "{_plain(record.device)}"',
-             'model = "calibrated"', *powers, "", "[device.parameters]", *joules]
+             'model = "calibrated"', *powers]
+    if record.dispatch_s is not None:
+        lines.append(_number("dispatch_s", record.dispatch_s,
+                             f"measured: a part of one small kernel through the runtime{_when(record)}"))
+    lines += ["", "[device.parameters]", *joules]
     common = {"launch_s": fit.coefficients.get("add", {}).get("launch_s", 5e-6), "bandwidth_bytes_per_s": _bandwidth(fit),
               "overhead_s": record.overhead_s}
     lines += [_number(key, value, source) for key, value in common.items()]

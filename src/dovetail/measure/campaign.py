@@ -45,7 +45,8 @@ class Record:
     """What was measured on one device so far.
 
     `transfers` are (direction, bytes, seconds); `overhead_s` is what one run of a network takes besides its layers.
-    `date` (of its beginning, ISO) and `command` say where it comes from; older records have neither.
+    `date` (of its beginning, ISO) and `command` say where it comes from; older records have neither. `dispatch_s` is what
+    starting a part takes through the runtime, None where it was not measured.
     """
 
     device: str
@@ -58,6 +59,7 @@ class Record:
     transfers: tuple[tuple[str, int, float], ...] = ()
     date: str = ""
     command: str = ""
+    dispatch_s: float | None = None
 
     def with_layer(self, layer: MeasuredLayer, timing: Timing) -> Record:
         """One more visit of a layer."""
@@ -75,6 +77,7 @@ def save_record(path: Path, record: Record) -> None:
     document = {
         "schema": SCHEMA, "device": record.device, "kind": record.kind, "software": record.software,
         "date": record.date, "command": record.command, "idle_power_w": record.idle_power_w, "overhead_s": record.overhead_s,
+        "dispatch_s": record.dispatch_s,
         "layers": [{**asdict(layer), **asdict(timing)} for layer, timing in record.layers.items()],
         "networks": [{"name": name, **asdict(timing)} for name, timing in record.networks.items()],
         "transfers": [{"direction": d, "bytes": size, "seconds": s} for d, size, s in record.transfers]}
@@ -92,7 +95,8 @@ def load_record(path: Path) -> Record:
             {_layer(entry): _timing(entry) for entry in document["layers"]},
             {entry["name"]: _timing(entry) for entry in document["networks"]},
             tuple((t["direction"], int(t["bytes"]), float(t["seconds"])) for t in document["transfers"]),
-            str(document.get("date", "")), str(document.get("command", "")))
+            str(document.get("date", "")), str(document.get("command", "")),
+            None if document.get("dispatch_s") is None else float(document["dispatch_s"]))
     except OSError as problem:
         raise UsageError(f"{path}: not readable, {problem.strerror}; give a file of measurements") from None
     except (ValueError, KeyError, TypeError) as problem:
@@ -118,6 +122,7 @@ class Measured(Protocol):
     def layer(self, layer: MeasuredLayer, energy: bool = False) -> Timing: ...
     def network(self, graph: Graph, energy: bool = False) -> Timing: ...
     def transfers(self) -> list[tuple[str, int, float]]: ...
+    def dispatch_s(self) -> float: ...
 
 
 def measure(device: Measured, kind: str, layers: Sequence[MeasuredLayer], networks: Mapping[str, Graph], path: Path,
@@ -135,8 +140,9 @@ def measure(device: Measured, kind: str, layers: Sequence[MeasuredLayer], networ
                              "give another file, or remove it to start again")
     total = rounds * (len(layers) + len(networks)) + 1
     if not record.transfers:
-        progress("idle power and transfers", 0, total)
-        record = replace(record, idle_power_w=device.idle_power_w(), transfers=tuple(device.transfers()))
+        progress("idle power, transfers and starts", 0, total)
+        record = replace(record, idle_power_w=device.idle_power_w(), transfers=tuple(device.transfers()),
+                         dispatch_s=device.dispatch_s())
         save_record(path, record)
     for visit in range(rounds):
         done = 1 + visit * (len(layers) + len(networks))

@@ -17,6 +17,7 @@ import numpy as np
 from dovetail.errors import ToolError, UnsupportedError
 from dovetail.ir import Add, AvgPool, Clip, Concat, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Reshape, Select
 from dovetail.measure.campaign import Timing
+from dovetail.measure.dispatch import call_s
 from dovetail.measure.energy import EnergyCounter
 from dovetail.measure.layers import MeasuredLayer, graph_of
 
@@ -88,6 +89,17 @@ class CudaDevice:
                     times.append(time.perf_counter() - start)
                 found.append((direction, size, float(np.median(times[5:]))))
         return found
+
+    def dispatch_s(self) -> float:
+        """What a part takes besides its kernels: a CUDA graph of one small kernel started by a worker, and its end noticed."""
+        torch = self._torch
+        one = torch.zeros(1, device="cuda")
+        captured = self._captured(lambda: one.add_(1))
+
+        def call() -> None:
+            captured.replay()
+            torch.cuda.synchronize()
+        return max(0.0, call_s(call) - self._replay_s(captured))
 
     def _timed(self, graphs: list[Graph], copies: int, energy: bool) -> Timing:
         torch = self._torch

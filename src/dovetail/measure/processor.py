@@ -19,6 +19,7 @@ from dovetail.errors import ModelError
 from dovetail.ir import RELU, Constant, Conv, Graph, Node, Op, Tensor, Window
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.measure.campaign import Timing
+from dovetail.measure.dispatch import session_start_s
 from dovetail.measure.energy import EnergyCounter
 from dovetail.measure.layers import MeasuredLayer, operator_of
 from dovetail.numerics.timing import VERSION, kernel_seconds, run_seconds, seeded_inputs, timed_session
@@ -94,6 +95,10 @@ class ProcessorDevice:
                 times.append(time.perf_counter() - start)
             found.append(("copy", size, float(np.percentile(times, FAST))))
         return found
+
+    def dispatch_s(self) -> float:
+        """What a part takes in ONNX Runtime besides its kernels, in the runtime's hands."""
+        return session_start_s()
 
     def _energy(self, content: bytes, share: float) -> float | None:
         """Energy of one run over two seconds of them, times the part of the run that is the layer's."""

@@ -62,7 +62,8 @@ class Device:
     dispatch_s: float | None = None
     """What the host takes to start one part there: arguments, the driver's call, noticing the end. None counts as nothing.
 
-    Neither transfers nor launches of kernels are in it, which links and `launch_s` count. Parts of the host itself have none.
+    Neither transfers nor launches of kernels are in it, which links and `launch_s` count. That of the host is what a part of its
+    own takes when its inputs come from elsewhere.
     """
 
     def at_pace(self, clocks: int) -> Device:
