@@ -4,6 +4,9 @@
 Results in every tensor are compared with the integer reference, in random orders of the workers. Simulated boards are judged in
 virtual time: by the clocks they took. Seconds are the machine's, under the load average that is recorded. Fewer frames than asked
 for are run where they would take more than `LONGEST_S`.
+
+`--part faults`: processes killed and hung, words of links flipped, boards reset, each at so many seeded random moments of a
+stream (`lib/faults.py`). FILE is written after every moment, and a run goes on from the moments it holds.
 """
 
 from __future__ import annotations
@@ -12,30 +15,30 @@ import argparse
 import json
 import os
 import platform as machine
-import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from dovetail import pipeline, zoo
-from dovetail.fpga.part import FpgaPart
-from dovetail.ir import Array
+from dovetail.files import replace_text
+from dovetail.ir import Array, Axis
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
+from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.planning import Options
 from dovetail.runtime.build import Build, run_stored
 from dovetail.runtime.record import RunRecord
-from dovetail.runtime.stream import FrameStream
 from dovetail.runtime.verification import expect_partials, stimulus
 from dovetail.runtime.virtual import frames_per_s, steps_of, virtual_stream
-from dovetail.runtime.workers import OnFailure, StreamOptions, random_delays
+from dovetail.runtime.workers import StreamOptions, random_delays
+from lib.faults import COLUMNS, campaign, single
 from lib.several_boards import divided_build, several
+from lq import small_network
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "fashion"
 LONGEST_S = 60.0
@@ -44,16 +47,11 @@ ORDER_FRAMES = 6
 """Frames of every random order of the workers."""
 DELAY_S = 0.02
 """The longest pause of a worker in such an order."""
-HUNG_S = 1.0
-"""After which a simulator that was stopped has failed, in the part on faults."""
 WITHIN = 0.03
 """By how much a stream's frames/s in virtual time may differ from the plan's."""
 ZOO = (("mobilenet-v1", 0.25, 32, "kcu105", 16_384), ("resnet18", 0.25, 32, "zcu102", 16_384))
 """Network, width, side of the image, board whose FPGA is there twice, clocks that a layer may take per frame."""
-
-
-def single(stored: dict[str, Array]) -> Iterator[dict[str, Array]]:
-    return ({name: x[i : i + 1] for name, x in stored.items()} for i in range(len(next(iter(stored.values())))))
+PARTS = ("streams", "faults")
 
 
 def reference(build: Build, stored: dict[str, Array]) -> dict[str, Array]:
@@ -113,77 +111,81 @@ def ordered(build: Build, orders: int) -> dict[str, Any]:
     return {"orders": orders, "frames_of_each": ORDER_FRAMES, "wrong_or_lost": wrong}
 
 
-class Fault:
-    """A signal to the simulator of a stage at a seeded random moment."""
-
-    def __init__(self, build: Build, seed: int) -> None:
-        drawn = Random(seed)
-        self.stage = drawn.choice([s.name for s in build.stages() if s.pipelined])
-        self.number = drawn.choice((signal.SIGKILL, signal.SIGSTOP))
-        self.frame, self.after_s = drawn.randrange(ORDER_FRAMES), drawn.random() * 5e-3
-        self.stream: FrameStream | None = None
-
-    def __call__(self, stage: str, frame: int) -> None:
-        if self.stream is None or stage != self.stage or frame < self.frame:
-            return
-        part = next(s.part for s in self.stream.stages if s.name == stage)
-        assert isinstance(part, FpgaPart)
-        assert part.simulator is not None
-        self.stream = None
-        time.sleep(self.after_s)
-        os.kill(part.simulator.process.pid, self.number)
+def example(work: Path) -> Build:
+    """The bundled example on its board."""
+    return pipeline.compile(EXAMPLE / "fashion.onnx", "tx2-c10gx", work / "fashion", options=Options(fold="none", thrift=0.05),
+                            calibration=EXAMPLE / "calibration.npz", verify=False)
 
 
-def faulty(build: Build, moments: int) -> dict[str, Any]:
-    """Simulators killed and stopped; nothing may be wrong or lost."""
-    stored = stimulus(build, ORDER_FRAMES)
-    expected, wrong, recovered = reference(build, stored), 0, list[float]()
-    for seed in range(moments):
-        fault, record = Fault(build, seed), RunRecord()
-        options = StreamOptions(3, OnFailure.FALLBACK, HUNG_S, ORDER_FRAMES, fault, True)
-        with build.open_stream(options, record) as stream:
-            fault.stream = stream
-            wrong += wrong_frames(list(stream.results(single(stored))), expected)
-        recovered += [f.recovered_s for f in record.failures if f.recovered_s is not None]
-    return {"moments": moments, "failures_reported": len(recovered), "wrong_or_lost": wrong, "timeout_s": HUNG_S,
-            "recovered_s": {"median": median(recovered), "worst": max(recovered)} if recovered else None}
+def joined(work: Path) -> Build:
+    """A small network over three boards in a ring, a layer of it divided over two."""
+    model = work / "small.onnx"
+    model.write_bytes(to_onnx(small_network()))
+    places = {"first": whole_on("fpga0"), "third": whole_on("fpga1"),
+              "second": Split(Axis.OUTPUT_CHANNELS, (Piece("fpga0", 0, 3), Piece("fpga2", 3, 8)))}
+    return pipeline.compile(model, "fic:3", work / "small", assignment=places, verify=False)
 
 
 def builds(work: Path) -> Iterator[tuple[str, Build]]:
-    """The builds that are run."""
-    yield "fashion on tx2-c10gx", pipeline.compile(
-        EXAMPLE / "fashion.onnx", "tx2-c10gx", work / "fashion", options=Options(fold="none", thrift=0.05),
-        calibration=EXAMPLE / "calibration.npz", verify=False)
+    """The builds that are streamed through."""
+    yield "fashion on tx2-c10gx", example(work)
     for name, width, size, board, clocks in ZOO:
         model = work / f"{name}.onnx"
         model.write_bytes(zoo.build(name, size=size, width=width))
         yield f"{name}-{width:g}-{size} on 2x {board}", divided_build(model, several(board, 2), clocks, work / name)
 
 
+def streams(work: Path, frames: int, orders: int, keep: Callable[[dict[str, Any]], None]) -> bool:
+    """All builds; whether all results are equal, and clocks as planned."""
+    ok, rows = True, dict[str, Any]()
+    for title, build in builds(work):
+        found = timed(build, frames) | {"interleavings": ordered(build, orders)}
+        found["equal"] = found["equal"] and not found["interleavings"]["wrong_or_lost"]
+        ok &= found["equal"] and abs(found["virtual_beside_plan"] - 1) <= WITHIN
+        rows[title] = found
+        print(title, json.dumps(found), flush=True)
+        keep({"builds": rows})
+    return ok
+
+
+def faults(work: Path, count: int, known: dict[str, Any], keep: Callable[[dict[str, Any]], None]) -> bool:
+    """So many faults of every kind; whether nothing was wrong, lost or repeated."""
+    found = campaign(example(work), joined(work), count, known, lambda rows: keep({"faults": rows}))
+    keep({"columns": COLUMNS, "faults": found})
+    for kind, row in found.items():
+        took = row["recovered_s"]
+        print(f"{kind}: {row['met']} met a frame in {row['streams']} streams; {row['wrong']} wrong, {row['lost']} lost, "
+              f"{row['repeated']} repeated; recovered in {took['median']:.3g} s in the median, {took['worst']:.3g} s at worst")
+    return not any(row[key] for row in found.values() for key in ("wrong", "lost", "repeated"))
+
+
 def main() -> int:
-    """Run all builds and write the record."""
-    arguments = argparse.ArgumentParser(description=__doc__)
+    """Run what is asked for and write the record."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--part", action="append", choices=PARTS, help="default: all")
     arguments.add_argument("--frames", type=int, default=64)
     arguments.add_argument("--orders", type=int, default=20)
-    arguments.add_argument("--faults", type=int, default=40, help="moments at which a simulator of the first build fails")
+    arguments.add_argument("--faults", type=int, default=40, help="moments of every kind of fault")
     arguments.add_argument("--json", type=Path, required=True)
     options = arguments.parse_args()
-    record: dict[str, Any] = {
-        "command": f"python bench/runtime.py --frames {options.frames} --orders {options.orders} --faults {options.faults} "
-                   f"--json {options.json}", "date": datetime.now(UTC).date().isoformat(),
-        "versions": f"Python {machine.python_version()}, {machine.machine()}, {os.cpu_count()} cores", "builds": {}}
+    parts = options.part or list(PARTS)
+    record: dict[str, Any] = json.loads(options.json.read_text(encoding="utf-8")) if options.json.is_file() else {}
+    known = record.get("faults", {})
+
+    def keep(found: dict[str, Any]) -> None:
+        record.update(found)
+        replace_text(options.json, json.dumps(record, indent=1) + "\n")
+
+    keep({"command": f"python bench/runtime.py {' '.join(f'--part {p}' for p in parts)} --frames {options.frames} "
+                     f"--orders {options.orders} --faults {options.faults} --json {options.json}",
+          "date": datetime.now(UTC).date().isoformat(),
+          "versions": f"Python {machine.python_version()}, {machine.machine()}, {os.cpu_count()} cores"})
     ok = True
     with tempfile.TemporaryDirectory() as name:
-        for title, build in builds(Path(name)):
-            found = timed(build, options.frames) | {"interleavings": ordered(build, options.orders)}
-            found["equal"] = found["equal"] and not found["interleavings"]["wrong_or_lost"]
-            if options.faults and not record["builds"]:
-                found["faults"] = faulty(build, options.faults)
-                ok &= not found["faults"]["wrong_or_lost"]
-            ok &= found["equal"] and abs(found["virtual_beside_plan"] - 1) <= WITHIN
-            record["builds"][title] = found
-            print(title, json.dumps(found), flush=True)
-            options.json.write_text(json.dumps(record, indent=1) + "\n")
+        if "streams" in parts:
+            ok &= streams(Path(name), options.frames, options.orders, keep)
+        if "faults" in parts:
+            ok &= faults(Path(name), options.faults, known, keep)
     return 0 if ok else 1
 
 

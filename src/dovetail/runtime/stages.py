@@ -10,7 +10,7 @@ import numpy as np
 
 from dovetail.fpga.links.bench import SystemRun
 from dovetail.fpga.links.stored import Boards
-from dovetail.fpga.toolchain.simulate import Simulation
+from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S, Simulation
 from dovetail.ir import Array, Region, intersect, slices
 from dovetail.numerics.reference import run_integer
 from dovetail.schedule.program import Binding, Program, Segment
@@ -73,6 +73,8 @@ class SystemPart:
     boards: Boards
     program: Program
     on_simulated: OnSimulated | None = None
+    timeout_s: float = RUN_TIMEOUT_S
+    """After which a simulation is ended."""
 
     @property
     def backend(self) -> str:
@@ -95,7 +97,7 @@ class SystemPart:
         tensors: dict[str, Array] = {}
         for binding in self.reads:
             place(inputs[binding.name], binding.tensor, binding.region, tensors, self.program)
-        found = self.boards.run(tensors, on_frame=on_frame)
+        found = self.boards.run(tensors, on_frame=on_frame, timeout_s=self.timeout_s)
         if self.on_simulated is not None:
             self.on_simulated(found)
         return {f"out{n}": found.outputs[port] for n, port in enumerate(self.boards.system.outputs)}

@@ -16,10 +16,11 @@ from dataclasses import replace
 from math import ceil
 from types import TracebackType
 
+from dovetail.fpga.links.bench import build_bench
 from dovetail.fpga.part import FpgaPart
 from dovetail.ir import Array
 from dovetail.runtime.record import RunRecord
-from dovetail.runtime.stages import RunnablePart, Stage, needs, scatter
+from dovetail.runtime.stages import RunnablePart, Stage, SystemPart, needs, scatter
 from dovetail.runtime.transports.board import BoardPart
 from dovetail.runtime.workers import Arrays, Frame, Queue, StreamOptions
 from dovetail.schedule.program import Program
@@ -165,7 +166,11 @@ def _inside(part: RunnablePart, options: StreamOptions) -> int:
 
 
 def _opened(stage: Stage, options: StreamOptions) -> Stage:
-    """A stage whose simulator runs, for all frames."""
+    """A stage whose simulator runs, for all frames; that of joined boards is compiled, for as many as go in together."""
+    if isinstance(stage.part, SystemPart):
+        for frames in {1, options.in_flight}:
+            build_bench(stage.part.boards.system, frames)
+        return replace(stage, part=replace(stage.part, timeout_s=options.timeout_s))
     if not isinstance(stage.part, FpgaPart):
         return stage
     return replace(stage, part=stage.part.opened(options.frames, options.timeout_s))

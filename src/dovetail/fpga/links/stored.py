@@ -12,6 +12,7 @@ from dovetail.fpga.design import Design
 from dovetail.fpga.links.bench import SystemRun, simulate_system
 from dovetail.fpga.links.system import HostPort, System, Wire, build_system
 from dovetail.fpga.part import SIMULATED_ADDERS, load_design, store_design
+from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.ir import Array
 from dovetail.platform.device import Platform
 from dovetail.schedule.program import Program, Segment
@@ -92,5 +93,5 @@ class Boards:
         return f"{counted(len(self.system.boards), 'board')} and {links} simulated together in Verilator"
 
     def run(self, tensors: Mapping[str, Array], stall_seed: int | None = None,
-            on_frame: Callable[[int], None] | None = None) -> SystemRun:
-        return simulate_system(self.system, {**tensors, **self.weights}, stall_seed, on_frame=on_frame)
+            on_frame: Callable[[int], None] | None = None, timeout_s: float = RUN_TIMEOUT_S) -> SystemRun:
+        return simulate_system(self.system, {**tensors, **self.weights}, stall_seed, on_frame=on_frame, timeout_s=timeout_s)
