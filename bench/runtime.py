@@ -7,6 +7,11 @@ for are run where they would take more than `LONGEST_S`.
 
 `--part faults`: processes killed and hung, words of links flipped, boards reset, each at so many seeded random moments of a
 stream (`lib/faults.py`). FILE is written after every moment, and a run goes on from the moments it holds.
+
+`--device cuda`, on a machine with a GPU (torch, triton, onnxruntime, onnx, SciPy): networks cut between GPU and CPU where both
+take about as long, one part after another and as a stream (`lib/execution/pipelines.py`). FILE is written after every network,
+and a run goes on from those it holds. With `--quick` and TRITON_INTERPRET=1 ONNX Runtime takes the GPU's part: figures of no
+worth, which show that the script works.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import argparse
 import json
 import os
 import platform as machine
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +31,12 @@ from typing import Any
 import numpy as np
 
 from dovetail import pipeline, zoo
-from dovetail.files import replace_text
-from dovetail.ir import Array, Axis
+from dovetail.files import replace_bytes, replace_text
+from dovetail.ir import Array, Axis, Graph
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
+from dovetail.numbers import decide_numbers
+from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.planning import Options
@@ -159,6 +168,38 @@ def faults(work: Path, count: int, known: dict[str, Any], keep: Callable[[dict[s
     return not any(row[key] for row in found.values() for key in ("wrong", "lost", "repeated"))
 
 
+def both_devices(folder: Path, quick: bool, known: dict[str, Any], keep: Callable[[dict[str, Any]], None]) -> bool:
+    """Networks over a GPU and a CPU; whether all that promise enough reach it, and one does promise it."""
+    import torch  # here, since simulated boards need none
+
+    from lib.execution import pipelines
+    from lib.execution.timing import Effort
+    if not quick and not torch.cuda.is_available():
+        raise SystemExit("runtime: --device cuda: PyTorch sees no CUDA device; run it on a machine with one, or add --quick")
+    rows, devices, effort = dict(known), pipelines.Here(quick), Effort(0.0, 1, 1) if quick else Effort()
+    keep({"gpu": "none" if quick else torch.cuda.get_device_name(), "torch": torch.__version__})
+    for name, images in pipelines.SMALL if quick else pipelines.NETWORKS:
+        title = f"{name} x{images}"
+        if title not in rows:
+            graph = integers(name, folder)
+            rows[title] = pipelines.case(graph, images, devices, os.cpu_count() or 1, effort, *((4, 1) if quick else ()))
+            keep({"devices": rows})
+        print(title, json.dumps({k: v for k, v in rows[title].items() if k != "rounds"}), flush=True)
+    judged = [row for row in rows.values() if row.get("judged")]
+    return bool(judged or quick) and all(row.get("ok", True) for row in rows.values())
+
+
+def integers(name: str, folder: Path) -> Graph:
+    """A network of the zoo in 8-bit integers, `NAME@SIZE` for images of another size; quantized once, then read."""
+    path, (own, _, size) = folder / f"{name}.onnx", name.partition("@")
+    if not path.exists():
+        source = folder / f"{name}.float.onnx"
+        source.write_bytes(zoo.build(own, size=int(size)) if size else zoo.build(own))
+        replace_bytes(path, to_onnx(decide_numbers(source, equalise=Equalise.OFF).graph))
+        source.unlink()
+    return read_onnx(path).graph
+
+
 def main() -> int:
     """Run what is asked for and write the record."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -166,6 +207,9 @@ def main() -> int:
     arguments.add_argument("--frames", type=int, default=64)
     arguments.add_argument("--orders", type=int, default=20)
     arguments.add_argument("--faults", type=int, default=40, help="moments of every kind of fault")
+    arguments.add_argument("--device", choices=["cuda"], help="measure GPU and CPU in a pipeline, and nothing else")
+    arguments.add_argument("--networks", type=Path, help="folder for networks in integers (default: beside the record)")
+    arguments.add_argument("--quick", action="store_true", help="of --device: a small network, without a GPU")
     arguments.add_argument("--json", type=Path, required=True)
     options = arguments.parse_args()
     parts = options.part or list(PARTS)
@@ -176,10 +220,13 @@ def main() -> int:
         record.update(found)
         replace_text(options.json, json.dumps(record, indent=1) + "\n")
 
-    keep({"command": f"python bench/runtime.py {' '.join(f'--part {p}' for p in parts)} --frames {options.frames} "
-                     f"--orders {options.orders} --faults {options.faults} --json {options.json}",
+    keep({"command": " ".join(["python", *sys.argv]),
           "date": datetime.now(UTC).date().isoformat(),
           "versions": f"Python {machine.python_version()}, {machine.machine()}, {os.cpu_count()} cores"})
+    if options.device:
+        networks = options.networks or options.json.parent / "networks"
+        networks.mkdir(parents=True, exist_ok=True)
+        return 0 if both_devices(networks, options.quick, record.get("devices", {}), keep) else 1
     ok = True
     with tempfile.TemporaryDirectory() as name:
         if "streams" in parts:
