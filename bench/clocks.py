@@ -1,11 +1,18 @@
-"""Clocks of accelerators are those that models state: model, Verilator, and the bound that none of the kind goes below.
+"""Clocks of FPGAs are those that plans state: model, Verilator, and the bound that none goes below.
 
-`python bench/clocks.py --json FILE [--only NAME ...] [--minutes 25] [--again]` takes the four MLPerf Tiny networks
-(`bench/mlperf_tiny`) and seeded random networks, finds an accelerator of every architecture and a folded plan, builds and
-simulates each, and writes `cases`, `designs` (distinct ones), `bound_violations` (must be 0), `model_error_max` for one frame
-and the interval, `outside` (rows whose clocks leave the stated interval; must be 0), the same by architecture, and a row for
-every design. Simulations are kept in FILE by the digest of the Verilog: another run continues where the last one ended, and with
-`--again` asks model and search anew without simulating anything twice. The record is `bench/records/clocks.json`.
+`python bench/clocks.py --json FILE [--part designs|plans|zoo ...] [--only NAME ...] [--minutes 25] [--again]` simulates
+
+- `designs`: the four MLPerf Tiny networks (`bench/mlperf_tiny`) and seeded random networks, each as an accelerator of every
+  architecture and as a folded plan, which searches find;
+- `plans`: 40 random legal plans for other random networks on random boards (`lib/clocks/plans.py`): direct, folded, hybrids,
+  arrays, arrays with external maps, nodes divided between devices, two FPGAs, and default plans;
+- `zoo`: default plans and accelerators of twelve networks of the zoo.
+
+For each it writes `cases`, `designs` (distinct ones), `bound_violations` (must be 0), `model_error_max` for one frame and the
+interval, `outside` (rows whose clocks leave the stated interval; must be 0), `wrong` (not the reference's numbers; must be 0),
+and a row for every design; `designs` stand at the top level. Simulations are kept in FILE by the digest of the Verilog: another
+run continues where the last one ended, and with `--again` asks model and search anew without simulating anything twice. The
+record is `bench/records/clocks.json`.
 """
 
 from __future__ import annotations
@@ -31,10 +38,7 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.toolchain.simulate import simulate_many
-from dovetail.ir import Add, AvgPool, Constant, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Node, Op, Reshape, Tensor, Window
-from dovetail.ir.operators.base import RELU
-from dovetail.numerics.calibration import synthetic
-from dovetail.numerics.quantize import quantize_graph
+from dovetail.ir import Graph
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.accelerator.architecture import accelerated_device, judged, pinned, region_of, search_of
 from dovetail.partition.accelerator.architecture import judge as judge_best
@@ -45,11 +49,18 @@ from dovetail.platform.device import Device, Platform
 from dovetail.platform.load import load_platform
 from dovetail.space import cut_out
 from fibha import frames_of
+from lib.clocks.networks import random_network
+from lib.clocks.plans import PLANS, ZOO, Planned, parts_of, random_plan, zoo_plan
 
 HERE = Path(__file__).parent / "mlperf_tiny"
 PUBLISHED = (("kws", "zedboard"), ("ic", "zc706"), ("ad", "zedboard"), ("vww", "zc706"))
 SEEDS, FRAMES = 17, 8
 KINDS = (Architecture.DHM, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA, Architecture.AUTO)
+PARTS = ("designs", "plans", "zoo")
+BATCH = 4
+"""Random plans whose designs are compiled into one program."""
+ZOO_FRAMES = 10
+"""Frames of networks of the zoo: engines of MobileNetV2 at 96x96 follow each other evenly after seven (docs/method/clocks.md)."""
 FOLDED = "folds"
 """The row of a plan whose layers share multipliers at a pace, without an accelerator (`--fold`)."""
 SHARES = {Architecture.DHM: 1.0, FOLDED: 1.0}
@@ -77,62 +88,6 @@ class Made:
     design: Design
     estimate: ClockEstimate
     bound: float | None
-
-
-class Net:
-    """A graph under construction with seeded weights."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng, self.nodes = np.random.default_rng(seed), list[Node]()
-        self.tensors, self.constants = dict[str, Tensor](), dict[str, Constant]()
-
-    def pick(self, *choices: Any) -> Any:
-        return choices[int(self.rng.integers(len(choices)))]
-
-    def add(self, op: Op, *inputs: str) -> str:
-        name = f"n{len(self.nodes)}"
-        shapes, params = tuple(self.tensors[i].shape for i in inputs), list[str]()
-        for role, shape in zip(("weight", "bias"), op.param_shapes(shapes), strict=False):
-            values = self.rng.standard_normal(shape) * (1.0 if role == "weight" else 0.3)
-            self.constants[f"{name}_{role}"] = Constant(f"{name}_{role}", values.astype(np.float32))
-            params.append(f"{name}_{role}")
-        self.tensors[f"{name}_out"] = Tensor(f"{name}_out", op.infer(shapes))
-        self.nodes.append(Node(name, op, inputs, tuple(params), f"{name}_out"))
-        return f"{name}_out"
-
-    def conv(self, x: str, filters: int, kernel: int, stride: int = 1, pad: int | None = None, groups: int = 1) -> str:
-        side = kernel // 2 if pad is None else pad
-        return self.add(Conv(filters, Window((kernel, kernel), (stride, stride), (side,) * 4), groups, RELU), x)
-
-
-def random_network(seed: int) -> Graph:
-    """Convolutions, depthwise layers, additions, pools and a head, of all strides and paddings, small enough to compile soon."""
-    net = Net(seed)
-    side, channels = net.pick(7, 9, 10, 12), net.pick(3, 4, 6, 8)
-    net.tensors["x"] = Tensor("x", (1, net.pick(1, 2, 3), side, side))
-    x = net.conv("x", channels, 3, net.pick(1, 2), net.pick(0, 1, 1))
-    for _ in range(net.pick(1, 2, 2)):
-        match net.pick("residual", "depthwise", "plain", "pool"):
-            case "residual":
-                y = net.conv(x, 2 * channels, 1)
-                y = net.conv(y, 2 * channels, 3, groups=2 * channels)
-                x = net.add(Add(), x, net.conv(y, channels, 1))
-            case "depthwise":
-                x = net.conv(net.conv(x, channels, 3, groups=channels), channels, 1)
-            case "plain":
-                channels = channels + 2
-                x = net.conv(x, channels, net.pick(1, 3))
-            case "pool" if net.tensors[x].shape[2] >= 4:
-                x = net.add(MaxPool(Window((2, 2), (2, 2))), x)
-    head = net.pick("global", "flat", "average", "map")
-    if head == "global":
-        x = net.add(GlobalAvgPool(), x)
-    elif head == "average":
-        x = net.add(AvgPool(Window(net.tensors[x].shape[2:])), x)
-    if head in ("flat", "global") and np.prod(net.tensors[x].shape) <= 256:
-        x = net.add(Gemm(net.pick(5, 10)), net.add(Reshape((1, int(np.prod(net.tensors[x].shape)))), x))
-    graph = Graph(f"random{seed}", ("x",), (x,), tuple(net.nodes), net.tensors, net.constants)
-    return quantize_graph(graph, synthetic(graph, 4, seed))
 
 
 def cases(only: Sequence[str]) -> Iterator[Case]:
@@ -180,29 +135,50 @@ def digest(design: Design) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def simulate_missing(case: Case, designs: Sequence[Design], known: dict[str, Any]) -> None:
-    """One program for all designs of a case that were not simulated yet; every one must equal the reference."""
-    missing = {digest(d): d for d in designs if digest(d) not in known}
-    inputs, (target,) = frames_of(case.graph, FRAMES), case.graph.outputs
-    expected = run_integer(case.graph, inputs)[target]
-    jobs = [(d, {p.tensor: as_pixels(p, inputs[p.tensor]) for p in d.inputs}) for d in missing.values()]
-    for key, result in zip(missing, simulate_many(jobs), strict=True):
-        same = bool(np.array_equal(result.outputs[target].reshape(expected.shape), expected))
+def simulate_missing(designs: Sequence[tuple[Graph, Design]], known: dict[str, Any], frames: int = FRAMES) -> None:
+    """One program for all designs that were not simulated yet; every one must equal the reference of its graph."""
+    missing = {digest(design): (graph, design) for graph, design in designs if digest(design) not in known}
+    inputs = {key: frames_of(graph, frames) for key, (graph, _) in missing.items()}
+    jobs = [(design, {p.tensor: as_pixels(p, inputs[key][p.tensor]) for p in design.inputs})
+            for key, (_, design) in missing.items()]
+    for (key, (graph, _)), result in zip(missing.items(), simulate_many(jobs), strict=True):
+        expected = run_integer(graph, inputs[key])
+        same = all(np.array_equal(result.outputs[t].reshape(expected[t].shape), expected[t]) for t in graph.outputs)
         known[key] = {"one_frame": result.frame_cycles[0], "interval": result.frame_cycles[-1] - result.frame_cycles[-2],
                       "bit_exact": same}
 
 
 def row(found: Made, design: str, simulated: Mapping[str, Any]) -> dict[str, Any]:
     """What is known of one design."""
-    case, estimate, goal = found.case, found.estimate, "interval" if found.case.goal is Goal.THROUGHPUT else "one_frame"
-    modelled = {"one_frame": estimate.one_frame, "interval": estimate.interval}
+    case, goal = found.case, "interval" if found.case.goal is Goal.THROUGHPUT else "one_frame"
     return {"network": case.name, "board": case.board if found.kind not in SHARES else "zc706", "architecture": found.kind,
-            "goal": goal, "modelled": modelled, "simulated": {k: simulated[k] for k in modelled},
-            "bound": found.bound, "bound_holds": found.bound is None or found.bound <= simulated[goal],
+            "goal": goal, "bound": found.bound, "bound_holds": found.bound is None or found.bound <= simulated[goal],
+            **compared(found.estimate, simulated), "reusable": found.design.memory is not None, "design": design}
+
+
+def compared(estimate: ClockEstimate, simulated: Mapping[str, Any]) -> dict[str, Any]:
+    """Stated clocks beside simulated ones."""
+    modelled = {"one_frame": estimate.one_frame, "interval": estimate.interval}
+    return {"modelled": modelled, "simulated": {k: simulated[k] for k in modelled},
             "error": {k: modelled[k] / simulated[k] - 1 for k in modelled},
             "off_clocks": {k: modelled[k] - simulated[k] for k in modelled}, "stated_error": estimate.error,
             "within": estimate.one_frame_holds(simulated["one_frame"]) and estimate.interval_holds(simulated["interval"]),
-            "bit_exact": simulated["bit_exact"], "reusable": found.design.memory is not None, "design": design}
+            "bit_exact": simulated["bit_exact"]}
+
+
+def plan_rows(planned: Planned, designs: Mapping[str, Design], simulations: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of every segment of a plan on an FPGA; bounds are of both, where one segment holds all nodes that they are of."""
+    bounds, found = planned.bounds if len(designs) == 1 else {}, dict[str, dict[str, Any]]()
+    for segment, design in designs.items():
+        simulated = simulations[key := digest(design)]
+        found[f"{planned.name} {segment}"] = {
+            "network": planned.name, "board": planned.platform.name, "architecture": planned.kind,
+            "goal": planned.plan.goal.value, "bound": bounds,
+            "bound_holds": all(bound <= simulated[k] for k, bound in bounds.items()),
+            **compared(planned.plan.clocks[segment], simulated), "reusable": design.memory is not None, "design": key,
+            "plan": {"objective": planned.plan.objective, "lower_bound": planned.plan.lower_bound,
+                     "priced_clocks": planned.priced(segment)}}
+    return found
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -213,43 +189,88 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "outside": sum(not r["within"] for r in rows), "wrong": sum(not r["bit_exact"] for r in rows)}
 
 
-def write(path: Path, rows: Mapping[str, Any], simulations: Mapping[str, Any]) -> dict[str, Any]:
-    """The file as far as it is known."""
-    every = list(rows.values())
-    kinds = sorted({r["architecture"] for r in every})
-    found = {"command": "python bench/clocks.py --json FILE", "date": date.today().isoformat(), **summary(every),
-             "architectures": {k: summary([r for r in every if r["architecture"] == k]) for k in kinds},
-             "rows": dict(rows), "simulations": dict(simulations)}
-    replace_text(path, json.dumps(found, indent=1) + "\n")
-    return found
+class Record:
+    """The file: rows by part, and simulations by digest."""
+
+    def __init__(self, path: Path, again: Sequence[str]) -> None:
+        self.path, kept = path, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self.simulations: dict[str, Any] = kept.get("simulations", {})
+        parts = {"designs": kept, **{part: kept.get(part, {}) for part in ("plans", "zoo")}}
+        self.rows: dict[str, dict[str, Any]] = {part: {} if part in again else old.get("rows", {}) for part, old in parts.items()}
+        self.dates: dict[str, str] = {part: old.get("date", "") for part, old in parts.items()}
+
+    def part(self, part: str) -> dict[str, Any]:
+        """What is said of a part."""
+        rows = self.rows[part]
+        kinds = sorted({r["architecture"] for r in rows.values()})
+        return {"command": f"python bench/clocks.py --json FILE --part {part}", "date": self.dates[part],
+                **summary([*rows.values()]),
+                "architectures": {k: summary([r for r in rows.values() if r["architecture"] == k]) for k in kinds}, "rows": rows}
+
+    def write(self, part: str) -> None:
+        """The file as far as it is known, after rows of a part were added."""
+        self.dates[part] = date.today().isoformat()
+        found = {**self.part("designs"), **{p: self.part(p) for p in ("plans", "zoo")}, "simulations": self.simulations}
+        replace_text(self.path, json.dumps(found, indent=1) + "\n")
+
+    def add(self, part: str, rows: Mapping[str, dict[str, Any]], count: str) -> None:
+        """Rows of a part, told and kept."""
+        for name, one in rows.items():
+            found = {"OUTSIDE": not one["within"], "BOUND BEATEN": not one["bound_holds"], "WRONG": not one["bit_exact"]}
+            print(f"{count} {name} {one['architecture']}: modelled {one['modelled']}, simulated {one['simulated']}, "
+                  f"bound {one['bound']}, {', '.join(k for k, holds in found.items() if holds) or 'within'}", flush=True)
+        self.rows[part].update(rows)
+        self.write(part)
+
+
+def simulate_designs(record: Record, only: Sequence[str]) -> Iterator[None]:
+    """Accelerators of every architecture."""
+    every = SEEDS + len(PUBLISHED)
+    for number, case in enumerate(cases(only), 1):
+        wanted = [kind for kind in case.kinds if f"{case.name} {kind}" not in record.rows["designs"]]
+        designs = [m for kind in wanted if (m := made(case, kind)) is not None]
+        simulate_missing([(case.graph, m.design) for m in designs], record.simulations)
+        rows = {f"{case.name} {m.kind}": row(m, key := digest(m.design), record.simulations[key]) for m in designs}
+        record.add("designs", rows, f"{number} of {every}")
+        yield
+
+
+def simulate_plans(record: Record, part: str, only: Sequence[str]) -> Iterator[None]:
+    """Random plans, a few in one program, or networks of the zoo, one by one."""
+    names = [f"plan {n}" for n in range(PLANS)] if part == "plans" else list(ZOO)
+    together, frames = (BATCH, FRAMES) if part == "plans" else (1, ZOO_FRAMES)
+    known = {r["network"] for r in record.rows[part].values()}
+    wanted = [name for name in names if name not in known and (not only or name in only)]
+    for start in range(0, len(wanted), together):
+        some = wanted[start : start + together]
+        planned = [random_plan(int(name.removeprefix("plan "))) if part == "plans" else zoo_plan(name) for name in some]
+        designs = {p.name: parts_of(p) for p in planned}
+        simulate_missing([job for own in designs.values() for job in own.values()], record.simulations, frames)
+        for p in planned:
+            record.add(part, plan_rows(p, {s: design for s, (_, design) in designs[p.name].items()}, record.simulations),
+                       f"{names.index(p.name) + 1} of {len(names)}")
+        yield
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--only", action="append", default=[], help="a network (random0 ... or kws, ic, ad, vww); repeatable")
-    parser.add_argument("--minutes", type=float, default=25.0, help="no further network is begun after that; run again to go on")
+    parser.add_argument("--part", action="append", choices=PARTS, help="repeatable (default: all)")
+    parser.add_argument("--only", action="append", default=[], help="a network (random0 ... or kws, ic, ad, vww), a plan "
+                        "(plan 0 ...) or a network of the zoo; repeatable")
+    parser.add_argument("--minutes", type=float, default=25.0, help="nothing further is begun after that; run again to go on")
     parser.add_argument("--again", action="store_true", help="model and search anew, keep the simulations of FILE")
     options = parser.parse_args()
-    began = time.monotonic()
-    kept = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
-    rows, simulations = {} if options.again else kept.get("rows", {}), kept.get("simulations", {})
-    found = write(options.json, rows, simulations)
-    for case in cases(options.only):
-        if time.monotonic() - began > 60 * options.minutes:
-            print("time is over; run the same command again to go on", flush=True)
-            break
-        wanted = [kind for kind in case.kinds if f"{case.name} {kind}" not in rows]
-        designs = [m for kind in wanted if (m := made(case, kind)) is not None]
-        if designs:
-            simulate_missing(case, [m.design for m in designs], simulations)
-        for m in designs:
-            one = rows[f"{case.name} {m.kind}"] = row(m, key := digest(m.design), simulations[key])
-            print(f"{case.name} {m.kind}: modelled {one['modelled']}, simulated {one['simulated']}, bound {one['bound']}, "
-                  f"{'within' if one['within'] else 'OUTSIDE'}, {'' if one['bound_holds'] else 'BOUND BEATEN'}", flush=True)
-        found = write(options.json, rows, simulations)
-    told = ("cases", "designs", "bound_violations", "model_error_max", "outside", "wrong")
-    print(json.dumps({k: found[k] for k in told}), flush=True)
+    began, parts = time.monotonic(), options.part or PARTS
+    record = Record(options.json, parts if options.again else ())
+    for part in parts:
+        steps = simulate_designs(record, options.only) if part == "designs" else simulate_plans(record, part, options.only)
+        for _ in steps:
+            if time.monotonic() - began > 60 * options.minutes:
+                print("time is over; run the same command again to go on", flush=True)
+                return
+        told = ("cases", "designs", "bound_violations", "model_error_max", "outside", "wrong")
+        print(part, json.dumps({k: record.part(part)[k] for k in told}), flush=True)
 
 
 if __name__ == "__main__":
