@@ -59,7 +59,7 @@ KINDS = (Architecture.DHM, Architecture.SESL, Architecture.SEML, Architecture.MO
 PARTS = ("designs", "plans", "zoo")
 BATCH = 4
 """Random plans whose designs are compiled into one program."""
-ZOO_FRAMES = 10
+ZOO_FRAMES = 8
 """Frames of networks of the zoo: engines of MobileNetV2 at 96x96 follow each other evenly after seven (docs/method/clocks.md)."""
 FOLDED = "folds"
 """The row of a plan whose layers share multipliers at a pace, without an accelerator (`--fold`)."""

@@ -46,6 +46,14 @@ def residual(seed: int, shape: tuple[int, int, int]) -> Graph:
     return s.graph((s.add(short, inner),))
 
 
+def pooled_sum(seed: int, shape: tuple[int, int, int]) -> Graph:
+    """Maxima of a sum: a layer that adds, with one behind it that might overlap with it."""
+    s = Sketch(np.random.default_rng(seed))
+    x = s.conv(s.input((1, *shape), signed=bool(seed % 2), exponent=-6), 8, same_window(3))
+    y = s.conv(s.conv(s.conv(x, 16, same_window(1)), 16, same_window(3), 16), 8, same_window(1))
+    return s.graph((s.pool(MaxPool(Window((2, 2), (2, 2))), s.add(x, y)),))
+
+
 def flattened(seed: int, shape: tuple[int, int, int]) -> Graph:
     """Fully connected layers behind a map."""
     s = Sketch(np.random.default_rng(seed))
@@ -175,6 +183,7 @@ def outside_cases() -> dict[str, Case]:
         "outside_monolithic": (separable(35, (5, 12, 8), Window((2, 2), (2, 2))),
                                Config(4, 8, taps=3, kernel=4, monolithic=True, map_bytes=200)),
         "outside_residual": (residual(23, (4, 10, 7)), Config(4, 8, map_bytes=120)),
+        "outside_pooled_sum": (pooled_sum(47, (2, 7, 7)), Config(4, 4, taps=5, map_bytes=256)),
         "outside_gated": (gated(45, (5, 12, 8)), Config(4, 8, map_bytes=200)),
         "striped_ring": (compact(18, (3, 12, 9), 9), Config(4, 16, map_bytes=2200)),
     }

@@ -19,18 +19,17 @@ from dovetail.hardware.arrays.program import divides
 from dovetail.ir import Axis, Conv, Graph
 from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.quantize import quantize_graph
-from dovetail.partition.accelerator.architecture import accelerated_device, accelerator_of, judge, pinned, region_of
+from dovetail.partition.accelerator.architecture import accelerated_device, accelerator_of, judge
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.partition.plan import Assignment, Goal, Piece, Plan, Split, whole_on
-from dovetail.planning import Options, decide
+from dovetail.planning import Options, decide, weighed
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import silent
 from dovetail.runtime.generate import Hardware, write_parts
 from dovetail.schedule.program import Program, lower
-from dovetail.space import cut_out
 from lib.clocks.networks import random_network
 from lib.several_boards import several
 from lib.zoo_graph import network
@@ -176,21 +175,33 @@ KINDS: dict[str, Callable[[Graph, Platform, Goal, Draw], Drawn]] = {
     "two FPGAs": two_fpgas, "default": default}
 """Kinds of plans, drawn in turn."""
 
-ZOO: dict[str, tuple[str, str | None]] = {}
+ZOO: dict[str, tuple[str, Goal, Architecture | None]] = {
+    "mobilenet-v3-small@64": ("zcu102", Goal.LATENCY, None),
+    "mobilenet-v2-0.5@64": ("zc706", Goal.THROUGHPUT, Architecture.FIBHA),
+    "shufflenet-v2-0.5@64": ("zcu102", Goal.LATENCY, None),
+    "mnasnet@64": ("zc706", Goal.LATENCY, Architecture.SEML),
+    "unet-small@32": ("zcu102", Goal.LATENCY, None),
+    "proxylessnas-mobile@64": ("kcu105", Goal.THROUGHPUT, Architecture.MONOLITHIC),
+    "squeezenet1.1@64": ("kcu105", Goal.LATENCY, None),
+    "efficientnet-lite0@64": ("zcu102", Goal.LATENCY, Architecture.SEML),
+    "mobilenet-v1@64": ("zc706", Goal.THROUGHPUT, None),
+    "efficientnet-b0@64": ("zcu102", Goal.LATENCY, None),
+    "resnet18@32": ("zcu102", Goal.LATENCY, Architecture.SEML),
+    "mobilenet-v2": ("zcu102", Goal.LATENCY, None),
+}
+"""Networks of the zoo with board, goal and architecture, None for default plans; `@64`: images of 64 x 64 pixels, so that simulating
+some frames takes a few minutes at most."""
 
 
 def zoo_plan(name: str) -> Planned:
-    """The plan of a network of the zoo, as `ZOO` has it."""
-    board_name, architecture = ZOO[name]
+    """The plan of a network of the zoo, as `ZOO` has it; the bound is what its accelerator was chosen with."""
+    board, goal, architecture = ZOO[name]
     graph = network(name)
-    graph, board = quantize_graph(graph, synthetic(graph, 4, 0)), load_platform(board_name)
-    plan, platform = _decided(graph, board, Options(architecture=architecture))
-    device = accelerated_device(board)
-    kind, bounds = Architecture(architecture or Architecture.AUTO), dict[str, float]()
-    if device.name in {d for split in plan.assignment.values() for d in split.devices}:
-        inside = cut_out(graph, pinned(graph, region_of(graph, device, kind), device.name), board.host, device.name)
-        bounds = {"one_frame": judge(inside, device, kind, Goal.LATENCY).bound}
-    return Planned(name, architecture or "default", graph, plan, platform, bounds)
+    graph = quantize_graph(graph, synthetic(graph, 4, 0))
+    plan, _, space = weighed(graph, load_platform(board), Options(goal, architecture=architecture))
+    form, clocks = space.forms[space.best], "interval" if goal is Goal.THROUGHPUT else "one_frame"
+    bounds = {} if form.judged is None else {clocks: form.judged.bound}
+    return Planned(name, architecture.value if architecture else "default", graph, plan, form.platform, bounds)
 
 
 def parts_of(planned: Planned) -> dict[str, tuple[Graph, Design]]:

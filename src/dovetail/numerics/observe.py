@@ -17,6 +17,12 @@ from dovetail.numerics.kernels import frames_at_once, weighted_sum
 from dovetail.numerics.reference import batches, fixes_batch, own_frames, run_float_node
 from dovetail.progress import Progress
 
+BLOCK_VALUES = 1 << 13
+"""Values rounded at once: they and their errors stay in a cache, and no product of them starts threads.
+
+Chosen: 2.4 million values take 31 ms of processor time at four scales, 57 ms all at once, and 400 ms in blocks of 2^14, whose
+products OpenBLAS divides among threads.
+"""
 Compute = Callable[[Node, list[Array]], Array]
 
 
@@ -149,13 +155,16 @@ def divided(x: Array, factor: Real) -> Array:
 
 
 def _add_errors(found: dict[int, float], x: Array, candidates: ScaleCandidates) -> None:
-    values = x if candidates.factor is None else divided(x, candidates.factor)
-    for exponent in candidates.exponents:
-        scale = np.float32(2.0**exponent)
-        error = values / scale
-        np.rint(error, out=error)
-        np.clip(error, candidates.lo, candidates.hi, out=error)
-        error *= scale
-        error -= values
-        flat = error.reshape(-1)
-        found[exponent] = found.get(exponent, 0.0) + float(np.dot(flat, flat))
+    """Squared errors of every scale, block after block, so that what is rounded stays in the processor's cache."""
+    values = np.ascontiguousarray(x if candidates.factor is None else divided(x, candidates.factor)).reshape(-1)
+    scales, kept = [(e, np.float32(2.0**e)) for e in candidates.exponents], np.empty(BLOCK_VALUES, np.float32)
+    for start in range(0, values.size, BLOCK_VALUES):
+        block = values[start:start + BLOCK_VALUES]
+        error = kept[:block.size]
+        for exponent, scale in scales:
+            np.divide(block, scale, out=error)
+            np.rint(error, out=error)
+            np.clip(error, candidates.lo, candidates.hi, out=error)
+            error *= scale
+            error -= block
+            found[exponent] = found.get(exponent, 0.0) + float(np.dot(error, error))

@@ -92,8 +92,13 @@ def rounds_of(layers: ArrayLayers, config: Config) -> list[tuple[int, ...]]:
 
 
 def _overlaps(layers: ArrayLayers, number: int, config: Config) -> bool:
-    """Whether a depthwise layer may follow a convolution block by block: it alone reads what the convolution writes."""
+    """Whether a depthwise layer may follow a convolution block by block: it alone reads what the convolution writes.
+
+    Stripes of a round hold what its last layer adds, so one that adds comes last where maps may lie in external memory.
+    """
     first, second = layers.layers[number:number + 2]
+    if config.map_bytes and first.residual is not None:
+        return False
     if second.source != first.target or first.target == layers.exit or first.filtered(config) or not second.filtered(config):
         return False
     return sum((x.source == first.target) + (x.residual == first.target) for x in layers.layers) == 1
