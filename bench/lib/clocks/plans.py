@@ -189,8 +189,10 @@ ZOO: dict[str, tuple[str, Goal, Architecture | None]] = {
     "resnet18@32": ("zcu102", Goal.LATENCY, Architecture.SEML),
     "mobilenet-v2": ("zcu102", Goal.LATENCY, None),
 }
-"""Networks of the zoo with board, goal and architecture, None for default plans; `@64`: images of 64 x 64 pixels, so that simulating
-some frames takes a few minutes at most."""
+"""Networks of the zoo with board, goal and architecture, None for default plans.
+
+`@64`: images of 64 x 64 pixels, so that simulating some frames takes a few minutes at most.
+"""
 
 
 def zoo_plan(name: str) -> Planned:
