@@ -40,7 +40,7 @@ from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.toolchain.simulate import simulate_many
 from dovetail.ir import Graph
 from dovetail.numerics.reference import run_integer
-from dovetail.partition.accelerator.architecture import accelerated_device, judged, pinned, region_of, search_of
+from dovetail.partition.accelerator.architecture import ARRAYS_ALONE, accelerated_device, judged, pinned, region_of, search_of
 from dovetail.partition.accelerator.architecture import judge as judge_best
 from dovetail.partition.plan import Goal
 from dovetail.pipeline import decide_numbers
@@ -59,8 +59,8 @@ KINDS = (Architecture.DHM, Architecture.SESL, Architecture.SEML, Architecture.MO
 PARTS = ("designs", "plans", "zoo")
 BATCH = 4
 """Random plans whose designs are compiled into one program."""
-ZOO_FRAMES = 8
-"""Frames of networks of the zoo: engines of MobileNetV2 at 96x96 follow each other evenly after seven (docs/method/clocks.md)."""
+ARRAY_FRAMES = 4
+"""Frames of large networks on arrays alone, which follow each other evenly from the second on."""
 FOLDED = "folds"
 """The row of a plan whose layers share multipliers at a pace, without an accelerator (`--fold`)."""
 SHARES = {Architecture.DHM: 1.0, FOLDED: 1.0}
@@ -238,14 +238,16 @@ def simulate_designs(record: Record, only: Sequence[str]) -> Iterator[None]:
 def simulate_plans(record: Record, part: str, only: Sequence[str]) -> Iterator[None]:
     """Random plans, a few in one program, or networks of the zoo, one by one."""
     names = [f"plan {n}" for n in range(PLANS)] if part == "plans" else list(ZOO)
-    together, frames = (BATCH, FRAMES) if part == "plans" else (1, ZOO_FRAMES)
+    together = BATCH if part == "plans" else 1
     known = {r["network"] for r in record.rows[part].values()}
     wanted = [name for name in names if name not in known and (not only or name in only)]
     for start in range(0, len(wanted), together):
         some = wanted[start : start + together]
         planned = [random_plan(int(name.removeprefix("plan "))) if part == "plans" else zoo_plan(name) for name in some]
         designs = {p.name: parts_of(p) for p in planned}
-        simulate_missing([job for own in designs.values() for job in own.values()], record.simulations, frames)
+        few = part == "zoo" and planned[0].kind in ARRAYS_ALONE
+        simulate_missing([job for own in designs.values() for job in own.values()], record.simulations,
+                         ARRAY_FRAMES if few else FRAMES)
         for p in planned:
             record.add(part, plan_rows(p, {s: design for s, (_, design) in designs[p.name].items()}, record.simulations),
                        f"{names.index(p.name) + 1} of {len(names)}")

@@ -177,21 +177,21 @@ KINDS: dict[str, Callable[[Graph, Platform, Goal, Draw], Drawn]] = {
 
 ZOO: dict[str, tuple[str, Goal, Architecture | None]] = {
     "mobilenet-v3-small@64": ("zcu102", Goal.LATENCY, None),
-    "mobilenet-v2-0.5@64": ("zc706", Goal.THROUGHPUT, Architecture.FIBHA),
-    "shufflenet-v2-0.5@64": ("zcu102", Goal.LATENCY, None),
-    "mnasnet@64": ("zc706", Goal.LATENCY, Architecture.SEML),
-    "unet-small@32": ("zcu102", Goal.LATENCY, None),
-    "proxylessnas-mobile@64": ("kcu105", Goal.THROUGHPUT, Architecture.MONOLITHIC),
-    "squeezenet1.1@64": ("kcu105", Goal.LATENCY, None),
-    "efficientnet-lite0@64": ("zcu102", Goal.LATENCY, Architecture.SEML),
-    "mobilenet-v1@64": ("zc706", Goal.THROUGHPUT, None),
-    "efficientnet-b0@64": ("zcu102", Goal.LATENCY, None),
-    "resnet18@32": ("zcu102", Goal.LATENCY, Architecture.SEML),
+    "mobilenet-v1@32": ("ecp5-85", Goal.THROUGHPUT, Architecture.SEML),
+    "proxylessnas-mobile@32": ("ecp5-85", Goal.THROUGHPUT, Architecture.MONOLITHIC),
+    "mnasnet@32": ("ecp5-85", Goal.LATENCY, Architecture.SEML),
+    "efficientnet-b0@32": ("ecp5-85", Goal.LATENCY, Architecture.SEML),
+    "efficientnet-lite0@32": ("ecp5-85", Goal.LATENCY, Architecture.MONOLITHIC),
+    "resnet18@32": ("ecp5-85", Goal.LATENCY, Architecture.SEML),
+    "mobilenet-v2-0.5@32": ("zc706", Goal.THROUGHPUT, Architecture.FIBHA),
+    "squeezenet1.1@32": ("kcu105", Goal.LATENCY, None),
     "mobilenet-v2": ("zcu102", Goal.LATENCY, None),
+    "unet-small@32": ("zcu102", Goal.LATENCY, None),
+    "shufflenet-v2-0.5@32": ("zcu102", Goal.THROUGHPUT, None),
 }
 """Networks of the zoo with board, goal and architecture, None for default plans.
 
-`@64`: images of 64 x 64 pixels, so that simulating some frames takes a few minutes at most.
+`@32`: images of 32 x 32 pixels, so that compiling and simulating takes a few minutes at most.
 """
 
 

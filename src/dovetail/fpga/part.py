@@ -104,9 +104,10 @@ class FpgaPart:
             self.on_simulated(simulation)
         return self._tensors(simulation)
 
-    def run_stalled(self, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    def run_stalled(self, inputs: Mapping[str, Array], seed: int,
+                    on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         """The same numbers with sources that pause and sinks that make wait, as buses do; not for emulated parts."""
-        return self._tensors(simulate(self.design, self.streams(inputs), stall_seed=seed))
+        return self._tensors(simulate(self.design, self.streams(inputs), seed, on_frame))
 
     def streams(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """What all inputs of the design take: frames, and once the weights that are loaded."""

@@ -172,7 +172,8 @@ def verify(build: Build, frames: int | None = None, progress: Progress | None = 
         expect_partials(segment, expected, build.program)
         try:
             results = known.get(segment.name) or part.run(gather(segment, memory), on_frame)
-            mismatch = _compare(segment, part, results, expected) or _compare_stalled(segment, part, memory, expected)
+            mismatch = (_compare(segment, part, results, expected)
+                        or _compare_stalled(segment, part, memory, expected, progress))
         except MismatchError as fault:
             mismatch = _faulty(segment, part, str(fault), gather(segment, memory))
             break
@@ -245,12 +246,13 @@ def _wrong_beat(part: RunnablePart, name: str, right: Array, found: Array) -> st
 
 
 def _compare_stalled(segment: Segment, part: RunnablePart, memory: Mapping[str, Array],
-                     expected: Mapping[str, Array]) -> Mismatch | None:
+                     expected: Mapping[str, Array], progress: Progress | None) -> Mismatch | None:
     """A few frames of a simulated part again, with stalls: faults of FIFOs and handshakes show only under pressure."""
     if not isinstance(part, FpgaPart) or part.emulated:
         return None
     few = {name: x[:STALLED_FRAMES] for name, x in gather(segment, memory).items()}
-    return _compare(segment, part, part.run_stalled(few, seed=1), expected)
+    on_frame = watch(progress, f"{segment.name} with stalls", part, len(next(iter(few.values()))))
+    return _compare(segment, part, part.run_stalled(few, 1, on_frame), expected)
 
 
 def _faulty(segment: Segment, part: RunnablePart, fault: str, inputs: Mapping[str, Array]) -> Mismatch:

@@ -95,9 +95,8 @@ def weight_words(loops: Loops, weights: IntMatrix) -> list[int]:
 
     def word(lanes: IntMatrix) -> int:
         if not loops.twins:
-            return joined(lanes.reshape(-1).tolist(), [bit_width(lo, hi)] * lanes.size)
-        pairs = twin_rows(lanes).reshape(-1).tolist()
-        return joined(pairs, [bit_width(lo, hi), bit_width(lo - 1, hi)] * (len(pairs) // 2))
+            return repeated(lanes.reshape(-1, 1), bit_width(lo, hi))
+        return repeated(twin_rows(lanes).reshape(-1, 2), bit_width(lo, hi), bit_width(lo - 1, hi))
 
     return stored_words(loops, weights, word)
 
@@ -130,6 +129,16 @@ def joined(values: Sequence[int], widths: Sequence[int]) -> int:
     """Values side by side, the first in the lowest bits."""
     fields = reversed(list(zip(values, widths, strict=True)))
     return int("".join(format(v & ((1 << width) - 1), f"0{width}b") for v, width in fields), 2)
+
+
+def repeated(rows: IntMatrix, *widths: int) -> int:
+    """Rows of values side by side, each value of a row in its width, the first of all in the lowest bits."""
+    return _number(np.hstack([rows[:, n, None] >> np.arange(width) & 1 for n, width in enumerate(widths)]))
+
+
+def _number(bits: IntMatrix) -> int:
+    """The number that has these bits, the lowest one first."""
+    return int.from_bytes(np.packbits(bits.reshape(-1).astype(np.uint8), bitorder="little").tobytes(), "little")
 
 
 def read_rom(pipeline: Pipeline, name: str, words: Sequence[int], width: int, at: Signal | Const, stage: int) -> Signal:
@@ -285,9 +294,8 @@ def code_words(loops: Loops, filters: CodedFilters) -> list[int]:
 
     def word(lanes: IntMatrix) -> int:
         if not planes:
-            return joined(lanes.reshape(-1).tolist(), [filters.weight_width] * lanes.size)
-        bit_of = np.stack([lanes >> i & 1 for i in range(planes)], axis=1).reshape(-1)
-        return int.from_bytes(np.packbits(bit_of.astype(np.uint8), bitorder="little").tobytes(), "little")
+            return repeated(lanes.reshape(-1, 1), filters.weight_width)
+        return _number(np.stack([lanes >> i & 1 for i in range(planes)], axis=1))
 
     return stored_words(loops, filters.codes, word)
 
