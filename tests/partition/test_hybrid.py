@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dovetail.cost.accelerator import config_of
 from dovetail.cost.array import Config, block_cost
-from dovetail.cost.budget import usable
+from dovetail.cost.budget import estimate, usable
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
 from dovetail.ir import Add, Concat, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
 from dovetail.partition.accelerator import blocks as hybrid_blocks
@@ -302,6 +302,16 @@ def test_an_inverted_residual_is_one_engine_where_that_needs_less(graph: Graph) 
         assert found.interval <= pace
         used = max(found.needs[r] / limit for r, limit in zip(search.names, search.budget, strict=True))
         assert used == pytest.approx(chosen.fill)
+
+
+def test_an_average_of_one_pixel_costs_a_plan_what_the_search_charged_it() -> None:
+    net = Net(6)
+    x = net.add(Conv(16, Window((3, 3))), net.input((1, 3, 3, 3)), name="stem")
+    mean = net.add(GlobalAvgPool(), net.add(Conv(256, Window((1, 1))), x, name="wide"), name="mean")
+    graph, device = quantized(net.graph(mean)), fpga(0.05)
+    made = judge(graph, device, Architecture.SESL, Goal.THROUGHPUT)
+    charged = estimate([graph], replace(device, accelerator=made.accelerator))
+    assert charged["lut"] == pytest.approx(made.found.needs["lut"], rel=0.1)
 
 
 @pytest.mark.parametrize("kind", [Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC])

@@ -101,7 +101,10 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
 
 @lru_cache(maxsize=8)
 def _phase_paces(graph: Once[Graph], accelerator: Once[AcceleratorDesign]) -> Mapping[str, int]:
-    """By node, clocks of the slowest dedicated engine of its phase of a frame; a phase with a fused one has the common pace."""
+    """By node, clocks of the slowest dedicated engine of its phase of a frame; a phase with a fused one has the common pace.
+
+    A phase that multiplies nothing keeps up with the one before it, as an average of single pixels does.
+    """
     design, phases, slowest = accelerator.value, phases_of(graph.value), dict[int, int]()
     fused = {n.name for b in bottlenecks(graph.value) if b.depthwise.name in design.fused for n in (*b.layers, b.join) if n}
     for node in graph.value.nodes:
@@ -113,6 +116,9 @@ def _phase_paces(graph: Once[Graph], accelerator: Once[AcceleratorDesign]) -> Ma
                 steps = FoldedRaster(shape.raster, Loops(shape.channels, Fold(*fold))).steps
             steps = design.pace_clocks if node.name in fused else steps
             slowest[phases[node.name]] = max(steps, slowest.get(phases[node.name], 1))
+    working = {phases[node.name] for node in graph.value.nodes if node.op.product}
+    for phase in sorted(slowest.keys() - working):
+        slowest[phase] = max(slowest[phase], slowest.get(phase - 1, 1))
     return {name: slowest.get(phase, design.pace_clocks) for name, phase in phases.items()}
 
 
