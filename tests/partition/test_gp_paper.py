@@ -5,29 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dovetail import zoo
+from dovetail.ir import Axis
+from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.geometric.paper import (
+    Division,
+    Exchange,
     PaperLayer,
     PaperProblem,
     Tightening,
     TighteningSchedule,
     communication_weight,
     gp_paper,
+    paper_problem,
     solve_paper,
     step_norm,
     tighten,
 )
+from dovetail.partition.geometric.posynomials import divisible
 from dovetail.partition.geometric.rounding import whole_units
 from dovetail.partition.options import PROOF
-from dovetail.partition.plan import Goal, Mode
-from dovetail.partition.problem import Problem
+from dovetail.partition.plan import Goal, Mode, Piece
+from dovetail.partition.problem import Problem, price
 from dovetail.partition.solve import plan
 from dovetail.pipeline import graph_to_plan
-from dovetail.platform.device import ModelSet
+from dovetail.platform.device import Kind, ModelSet
 from dovetail.platform.load import load_platform
+from tests.partition.enumeration import Enumeration
 from tests.partition.priced import CHANNELS, FPGA_US, GPU_US, PerUnit, one_layer
 from tests.partition.worlds import Synthetic, chain, platform
 
@@ -139,3 +147,101 @@ def test_a_program_without_an_answer_is_asked_again_or_an_even_division_repaired
     assert len(asked) == 2
     assert asked[0] is not None
     assert asked[1] == pytest.approx(asked[0] / 10)
+
+
+RESOURCES = ("alm", "alut", "lab", "m20k", "dsp")
+"""Of Eq. 4, 7 and 10, and multipliers."""
+
+
+def limited(scarce: str | None, layers: int = 2, shared: bool = True) -> PaperProblem:
+    """Layers that want the FPGA, all of whose resources are ample but one."""
+    area = {("fpga", r): ((0.9 if r == scarce else 0.01, 1.0),) for r in RESOURCES}
+    found = tuple(replace(layer(str(i)), resources=area) for i in range(layers))
+    return PaperProblem(found, kappa=None, shared_budget=shared)
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+def test_each_resource_of_the_shared_budget_binds_where_it_is_scarce(resource: str) -> None:
+    free, tight = (tighten(limited(scarce)) for scarce in (None, resource))
+    used = sum(0.9 * shares[0] for shares in tight.answer.shares)
+    assert used == pytest.approx(1.0, abs=1e-3)
+    assert sum(s[0] for s in tight.answer.shares) < sum(s[0] for s in free.answer.shares) - 0.1
+    assert all(tight.met)
+
+
+def test_the_same_layers_with_an_fpga_each_are_not_bound() -> None:
+    apart, free = tighten(limited("lab", shared=False)), tighten(limited(None))
+    assert apart.answer.shares[0][0] == pytest.approx(free.answer.shares[0][0], abs=1e-3)
+
+
+def test_a_program_with_links_and_limits_has_the_least_penalised_cost_of_all_divisions() -> None:
+    first = replace(layer("a"), resources={("fpga", "alm"): ((1.2, 1.0),)})
+    links = (Exchange("fpga", "gpu", 3.0, 90.0, own=True), Exchange("gpu", "fpga", 1.0, 40.0))
+    second = replace(layer("b", 20.0), resources={("fpga", "alm"): ((0.6, 0.5),)}, exchanges=links, after=0)
+    found = tighten(PaperProblem((first, second), kappa=None), step=400.0).steps[0]
+    grid = np.linspace(1 / CHANNELS, 1.0, 61)
+    f1, g1, f2, g2 = np.meshgrid(*[grid] * 4, indexing="ij", sparse=True)
+    cost = CHANNELS * (FPGA_US * f1 + GPU_US * g1 + 20.0 * f2 + GPU_US * g2) + 4.0 + 90.0 * f1 * g2 + 40.0 * g1
+    penalty = 400.0 / (2 * np.sqrt(f1 * g1)) + 400.0 / (2 * np.sqrt(f2 * g2))
+    legal = (1.2 * f1 + 0.6 * np.sqrt(f2) <= 1) & (f1 + g1 <= 1) & (f2 + g2 <= 1)
+    best = float(np.where(legal, cost + penalty, np.inf).min())
+    (a, b), (c, d) = found.shares
+    ours = found.cost + 400.0 / (2 * np.sqrt(a * b)) + 400.0 / (2 * np.sqrt(c * d))
+    assert ours <= best * (1 + 1e-6), "a grid holds no better division than the program's"
+    assert ours >= best * (1 - 0.01), "nor a much worse one"
+
+
+@pytest.mark.parametrize("division", Division)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_division_gives_legal_plans_no_better_than_brute_force(division: Division, seed: int) -> None:
+    board = platform(seed, (Kind.CPU, Kind.FPGA), budget=30.0)
+    problem = Problem(chain(2, 4, size=4), board, Synthetic(seed), mode=Mode.SEQUENTIAL)
+    _, assignment = solve_paper(problem, division=division)
+    assert assignment is not None
+    judged = evaluate(problem, assignment)
+    assert judged.feasible, judged.violations
+    assert judged.objective >= Enumeration(problem).best * (1 - 1e-9), "all cuts of four units are candidates"
+
+
+def test_input_channels_are_added_by_a_device_without_a_budget() -> None:
+    problem = Problem(chain(2, 8), platform(1, budget=1e9), Synthetic(1))
+    _, assignment = solve_paper(problem, division=Division.INPUT_CHANNELS)
+    assert assignment is not None
+    divided = [s for s in assignment.values() if s.axis is not None]
+    assert divided
+    assert all(s.axis is Axis.INPUT_CHANNELS and s.reducer in ("cpu", "gpu") for s in divided)
+
+
+def test_tiles_divide_rows() -> None:
+    problem = Problem(chain(2, 8, size=16), platform(1, budget=1e9), Synthetic(1))
+    _, assignment = solve_paper(problem, division=Division.TILES)
+    assert assignment is not None
+    assert {s.axis for s in assignment.values()} - {None} == {Axis.ROWS}
+
+
+def test_all_three_links_of_equation_9_move_what_the_layer_before_made() -> None:
+    problem = Problem(chain(2, 8), platform(2, budget=1e9), Synthetic(2))
+    parts = tuple(p for n in problem.graph.nodes if (p := divisible(problem, n)) is not None)
+    first, second = paper_problem(problem, parts, constant_power=False).layers
+    assert not first.exchanges
+    assert all(first.transfer[d] for d in ("gpu", "fpga"))
+    assert not first.transfer["cpu"], "frames begin on the host"
+    assert {frozenset((x.source, x.target)) for x in second.exchanges} == {
+        frozenset(p) for p in (("cpu", "gpu"), ("cpu", "fpga"), ("gpu", "fpga"))}
+    size = problem.graph.tensors["t0"].transfer_bytes
+    for x in second.exchanges:
+        assert x.first + x.whole == pytest.approx(problem.transfer_one(x.source, x.target, size)[0])
+
+
+def test_the_authors_models_limit_aluts_and_labs_too(tmp_path: Path) -> None:
+    board = load_platform("tx2-c10gx").with_models(ModelSet.PUBLISHED)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(zoo.build("alexnet", size=64, width=0.25))
+    problem = Problem(graph_to_plan(path)[0], board, DeviceCosts(), mode=Mode.SEQUENTIAL)
+    limits = {r: limit for d, r, limit in problem.budgets if d == "fpga"}
+    assert (limits["alut"], limits["lab"]) == (2 * limits["alm"], limits["alm"] / 10)
+    node = problem.graph.nodes[0]
+    few, more = (dict(price(problem, node, Axis.OUTPUT_CHANNELS, Piece("fpga", 0, n)).resources) for n in (1, 4))
+    assert all(0 < few[r] < more[r] for r in ("alm", "alut", "lab", "m20k"))
+    assert few["alut"] / limits["alut"] != few["alm"] / limits["alm"], "a limit of its own"
+    assert not {"alut", "lab"} & {r for _, r, _ in Problem(problem.graph, load_platform("tx2-c10gx"), DeviceCosts()).budgets}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,15 +16,23 @@ from dovetail.ir import Graph, Node
 from dovetail.platform.device import Device, Kind, ModelSet
 from dovetail.platform.fitted import dhm_model, model_names
 
+ALUTS_PER_ALM = 2
+"""Combinational look-up tables of an ALM. Source: Cyclone 10 GX Core Fabric Handbook (Intel 683775), 1.1.5."""
+ALMS_PER_LAB = 10
+"""Source: Stratix 10 LAB and ALM User Guide (Intel 683699), 3.1; taken to hold for a Cyclone 10 GX, whose 80,330 it divides."""
+
 
 def usable(device: Device, accelerator: bool = False) -> dict[str, float]:
     """What plans may take of a device's resources by the area model: all that its parameter `fill` allows.
 
     Without `fill`, so much that a design fits with 95 % confidence (see `margin`). RAM blocks and multipliers are counted as they
-    are built, so all of them may be used.
+    are built, so all of them may be used. The authors' models of GP partitioning 2023 limit ALUTs and LABs too (Eq. 4).
     """
     if device.kind is not Kind.FPGA:
         return dict(device.resources)
+    if device.models is ModelSet.PUBLISHED and "alm" in device.resources:
+        device = replace(device, resources={**device.resources, "alut": ALUTS_PER_ALM * device.resources["alm"],
+                                            "lab": device.resources["alm"] / ALMS_PER_LAB})
     if "fill" in device.parameters:
         return {r: amount * device.parameters["fill"] for r, amount in device.resources.items()}
     left = margin(device, accelerator)

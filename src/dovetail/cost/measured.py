@@ -58,6 +58,7 @@ def hardware_rows(streamed: ShareCosts, work: ShareWork, device: Device, groups:
     rate = device.clock_hz / clock.value
     seconds, fused = streamed.alone_s * rate, streamed.fused_s * rate
     if device.models is ModelSet.PUBLISHED:
+        area |= {r: _quantity(r, layers, device).value * groups for r in ("alut", "lab")}
         serial = factor_model(f"{HARDWARE_ROWS}-latency").values(layers.levels)
         seconds = fused = serial * groups
     energy = np.maximum(power.value - device.idle_power_w, 0.0) * groups * seconds
@@ -70,7 +71,7 @@ def hardware_rows(streamed: ShareCosts, work: ShareWork, device: Device, groups:
 def _quantity(name: str, layers: SquareLayers, device: Device) -> Prediction:
     """A quantity of the FPGA rows: fitted, or in the authors' form where the set says so and they had one."""
     found = predict(quantity_model("measured", f"{HARDWARE_ROWS}-{name}"), layers)
-    if device.models is not ModelSet.PUBLISHED or name not in ("alm", "m20k"):
+    if device.models is not ModelSet.PUBLISHED or name not in ("alm", "alut", "lab", "m20k"):
         return found
     value = factor_model(f"{HARDWARE_ROWS}-{name}").values(layers.levels)
     return Prediction(value, value, value, found.inside)

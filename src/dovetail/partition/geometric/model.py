@@ -8,7 +8,7 @@ area, latency and energy are constraints. For throughput one peak holds what eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,7 +133,7 @@ class _Sums:
     def _fetched(self, part: Divisible, device: str) -> _Fetch:
         problem, tensor = self.problem, part.node.inputs[0]
         size = float(problem.graph.tensors[tensor].transfer_bytes)
-        leader = self._leader(tensor)
+        leader = leader_of(problem, self.divided, tensor)
         sources = [(d, v) for (name, d), v in self.variables.items() if name == leader] if leader is not None \
             else [(problem.platform.host, None)]
         seconds, joules, foreign = list[Monomial](), list[Monomial](), list[Monomial]()
@@ -173,12 +173,13 @@ class _Sums:
         across = (reads[2][1] - reads[2][0]) / rows - (part.extent // 2 - part.extent // 4) / part.extent
         return max(0.0, across) if across > 1e-9 else 0.0
 
-    def _leader(self, tensor: str) -> str | None:
-        """The divided node whose shares say where a tensor lies, through nodes that are not divided; None for the host."""
-        producer = self.problem.graph.producer(tensor)
-        while producer is not None and producer.name not in self.divided:
-            producer = self.problem.graph.producer(producer.inputs[0])
-        return producer.name if producer is not None else None
+
+def leader_of(problem: Problem, divided: Container[str], tensor: str) -> str | None:
+    """The divided node whose shares say where a tensor lies, through nodes that are not divided; None for the host."""
+    producer = problem.graph.producer(tensor)
+    while producer is not None and producer.name not in divided:
+        producer = problem.graph.producer(producer.inputs[0])
+    return producer.name if producer is not None else None
 
 
 def _times(posynomial: Posynomial, factor: float) -> Posynomial:

@@ -9,8 +9,8 @@ free where a part of a layer stays, and makes nearly all of them so.
 Where the text contradicts itself the reading that works is taken: the penalty is alpha / hbar, not alpha x hbar; there is
 one hbar per layer; the sum over devices holds for every layer.
 
-The method divides filters of weighted nodes; nodes without weights, which the paper does not treat, are placed around
-them. Input channels, which the paper names, would not give the network's numbers without adding up partial sums.
+The method divides filters, input channels (C_F + C_G = C, Sec. 4.1) or tiles of weighted nodes. Shares of input channels make
+partial sums, which one device adds. Nodes without weights, which the paper does not treat, are placed around them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,23 @@ from itertools import pairwise
 import numpy as np
 
 from dovetail.hardware.shares import Floats
+from dovetail.ir import Axis
 from dovetail.partition.geometric.convex import LogProgram
-from dovetail.partition.geometric.posynomials import Divisible, GeometricProgram, Posynomial, divisible, of_share, smallest_share
+from dovetail.partition.geometric.model import leader_of
+from dovetail.partition.geometric.posynomials import (
+    AXES,
+    ROW_AXES,
+    Divisible,
+    GeometricProgram,
+    Monomial,
+    Posynomial,
+    divisible,
+    of_share,
+    smallest_share,
+)
 from dovetail.partition.geometric.rounding import complete, fit_budgets, split_of
 from dovetail.partition.plan import Assignment, Goal
-from dovetail.partition.problem import Problem
+from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.words import counted
 
 KAPPA = 100
@@ -55,9 +67,38 @@ class TighteningSchedule(StrEnum):
     ONE_BY_ONE = "one-by-one"
 
 
+class Division(StrEnum):
+    """What of a layer is shared among devices; layers without that axis share their filters."""
+
+    FILTERS = "filters"
+    INPUT_CHANNELS = "input-channels"
+    TILES = "tiles"
+
+
+DIVIDED = {Division.FILTERS: AXES, Division.INPUT_CHANNELS: (Axis.INPUT_CHANNELS, *AXES), Division.TILES: ROW_AXES}
+"""The axes of each division, first legal one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A link's term of Eq. 9: what `target` fetches of the share that `source` made of the layer before.
+
+    It costs `first` and, times the source's share, `whole`; with `own` only the target's share of that.
+    """
+
+    source: str
+    target: str
+    first: float
+    whole: float
+    own: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class PaperLayer:
-    """One layer: its channels, and per device the cost of a share of them, of moving it there, and what it occupies."""
+    """One layer: its channels, and per device the cost of a share of them, of moving it there, and what it occupies.
+
+    Input that a divided layer made (`after` is its number) moves by `exchanges`, all other input by `transfer`.
+    """
 
     name: str
     channels: int
@@ -65,6 +106,8 @@ class PaperLayer:
     transfer: Mapping[str, Terms]
     resources: Mapping[tuple[str, str], Terms]
     """(device, resource) to the part of that resource's limit that a share takes."""
+    exchanges: tuple[Exchange, ...] = ()
+    after: int | None = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -161,7 +204,8 @@ def tighten(problem: PaperProblem, schedule: TighteningSchedule = TighteningSche
 def _balanced_cost(layer: PaperLayer) -> float:
     """What an even division costs, transfers included."""
     share = 1 / len(layer.devices)
-    return float(sum(c * share**e for d in layer.devices for c, e in (*layer.compute[d], *layer.transfer[d])))
+    moved = sum(x.first + x.whole * share ** (2 if x.own else 1) for x in layer.exchanges)
+    return float(moved + sum(c * share**e for d in layer.devices for c, e in (*layer.compute[d], *layer.transfer[d])))
 
 
 def program_of(problem: PaperProblem) -> tuple[GeometricProgram, list[int]]:
@@ -169,8 +213,12 @@ def program_of(problem: PaperProblem) -> tuple[GeometricProgram, list[int]]:
     objective: list[Posynomial] = []
     used: dict[tuple[str, ...], list[Posynomial]] = {}
     offsets, lowest = [0], []
+    more = 0.0 if problem.kappa is None else 2.0 * problem.kappa
     for layer in problem.layers:
-        more = 0.0 if problem.kappa is None else 2.0 * problem.kappa
+        if layer.after is not None:
+            made = {d: offsets[layer.after] + i for i, d in enumerate(problem.layers[layer.after].devices)}
+            objective += [_exchanged(x, made[x.source], offsets[-1] + layer.devices.index(x.target), more)
+                          for x in layer.exchanges]
         for variable, device in enumerate(layer.devices, start=offsets[-1]):
             objective += [of_share(layer.compute[device], variable), of_share(layer.transfer[device], variable, more=more)]
             for (owner, resource), terms in layer.resources.items():
@@ -185,38 +233,60 @@ def program_of(problem: PaperProblem) -> tuple[GeometricProgram, list[int]]:
     return GeometricProgram(floors, groups, sum(objective, ()), limits), offsets
 
 
+def _exchanged(link: Exchange, source: int, target: int, more: float) -> Posynomial:
+    """A link's posynomial of both shares, weighted by S(x) of the target's."""
+    plain = Monomial(1.0).times(1.0, (target, more))
+    found = plain.times(link.first), plain.times(link.whole, (source, 1.0), *([(target, 1.0)] if link.own else []))
+    return tuple(m for m in found if m.coefficient > 0)
+
+
 def paper_problem(problem: Problem, parts: tuple[Divisible, ...], constant_power: bool) -> PaperProblem:
     """Eq. 14 for latency, Eq. 15 for energy; with `constant_power`, energy is busy power times latency.
 
     The energy-delay product is no objective of the paper; latency stands in for it. The smallest share is not one filter, as
     in the paper: one of every layer can be more than an FPGA that all layers share has.
     """
-    found = PaperProblem(tuple(_layer(problem, p, constant_power) for p in parts), KAPPA, problem.shared_budget)
+    at = {p.node.name: i for i, p in enumerate(parts)}
+    found = PaperProblem(tuple(_layer(problem, p, constant_power, at, parts) for p in parts), KAPPA, problem.shared_budget)
     program, _ = program_of(found)
     return replace(found, floor=smallest_share(program.limits, len(program.lowest)))
 
 
-def _layer(problem: Problem, part: Divisible, constant_power: bool) -> PaperLayer:
+def _layer(problem: Problem, part: Divisible, constant_power: bool, at: Mapping[str, int],
+           parts: tuple[Divisible, ...]) -> PaperLayer:
     limits = {(d, r): limit for d, r, limit in problem.budgets}
     energy = problem.goal is Goal.ENERGY
+    leader = leader_of(problem, at, part.node.inputs[0])
+    summed = leader is not None and parts[at[leader]].adders  # partial sums end where they are added
+    after, source = (None, summed[0]) if summed else (at[leader], "") if leader is not None else (None, problem.platform.host)
+    size = float(sum(problem.graph.tensors[t].transfer_bytes for t in dict.fromkeys(part.node.inputs)))
     compute, transfer = {}, {}
     for device, fitted in part.fits.items():
         busy_w = problem.platform.device(device).busy_power_w
         compute[device] = fitted.seconds if not energy else _times(fitted.seconds, busy_w) if constant_power else fitted.joules
-        transfer[device] = _transfer(problem, part, device, energy)
+        transfer[device] = () if after is not None else _terms(*_moved(problem, source, device, size, energy))
+        if part.axis is Axis.INPUT_CHANNELS:  # the whole output in partial sums, whatever the share
+            sums = float(problem.graph.tensors[part.node.output].size * PARTIAL_BYTES)
+            transfer[device] += ((sum(_moved(problem, device, part.adders[0], sums, energy)), 0.0),)
     resources = {(d, r): _times(terms, 1 / limits[d, r])
                  for d, f in part.fits.items() for r, terms in f.resources.items() if terms}
-    return PaperLayer(part.node.name, part.extent, compute, transfer, resources)
+    links = [(s, t) for s in parts[after].fits for t in part.fits if s != t] if after is not None else []
+    own = part.axis in (Axis.INPUT_CHANNELS, Axis.ROWS, Axis.GROUPS)
+    exchanges = tuple(Exchange(s, t, *_moved(problem, s, t, size, energy), own) for s, t in links)
+    return PaperLayer(part.node.name, part.extent, compute, transfer, resources, exchanges, after)
 
 
-def _transfer(problem: Problem, part: Divisible, device: str, energy: bool) -> Terms:
-    """Moving a share of the input feature map to a device from the host, which shares its memory with the GPU."""
-    if device == problem.platform.host:
-        return ()
-    size = float(sum(problem.graph.tensors[t].size for t in dict.fromkeys(part.node.inputs)))
-    seconds, joules = problem.transfer(problem.platform.host, device, np.array([1.0, size]))
+def _moved(problem: Problem, source: str, target: str, size: float, energy: bool) -> tuple[float, float]:
+    """What any transfer between two devices takes, and what so many bytes take beyond that."""
+    if source == target:
+        return 0.0, 0.0
+    seconds, joules = problem.transfer(source, target, np.array([1.0, size]))
     first, whole = (joules if energy else seconds).tolist()
-    return tuple((c, e) for c, e in ((first, 0.0), (whole - first, 1.0)) if c > 0)
+    return first, whole - first
+
+
+def _terms(first: float, whole: float) -> Terms:
+    return tuple((c, e) for c, e in ((first, 0.0), (whole, 1.0)) if c > 0)
 
 
 def _times(terms: Terms, factor: float) -> Terms:
@@ -224,12 +294,13 @@ def _times(terms: Terms, factor: float) -> Terms:
 
 
 def solve_paper(problem: Problem, schedule: TighteningSchedule = TighteningSchedule.TOGETHER,
-                constant_power: bool = False) -> tuple[Tightening | None, Assignment | None]:
-    """The tightening (None where nothing can be divided) and its answer in whole filters, repaired to the budgets.
+                constant_power: bool = False,
+                division: Division = Division.FILTERS) -> tuple[Tightening | None, Assignment | None]:
+    """The tightening (None where nothing can be divided) and its answer in whole units, repaired to the budgets.
 
     Where the solver answers none of the programs, an even division is repaired instead, so that there is a plan to judge.
     """
-    parts = tuple(p for n in problem.graph.nodes if (p := divisible(problem, n)) is not None)
+    parts = tuple(p for n in problem.graph.nodes if (p := divisible(problem, n, DIVIDED[division])) is not None)
     if not parts:
         return None, complete(problem, parts, {})
     asked = paper_problem(problem, parts, constant_power)
@@ -242,9 +313,10 @@ def solve_paper(problem: Problem, schedule: TighteningSchedule = TighteningSched
 
 
 def gp_paper(problem: Problem, deadline: float, schedule: TighteningSchedule = TighteningSchedule.TOGETHER,
-             constant_power: bool = False) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
+             constant_power: bool = False,
+             division: Division = Division.FILTERS) -> tuple[tuple[Assignment, ...], tuple[str, ...]]:
     """The plan of the paper's method, by default with all weights growing together, and what to know about it."""
-    found, assignment = solve_paper(problem, schedule, constant_power)
+    found, assignment = solve_paper(problem, schedule, constant_power, division)
     if found is None:
         return (assignment,) if assignment is not None else (), ("gp-paper: nothing here can be divided",)
     unmet = sum(not m for m in found.met)
@@ -259,3 +331,7 @@ gp_paper_one_by_one = partial(gp_paper, schedule=TighteningSchedule.ONE_BY_ONE)
 """The same with the weights of one layer growing after another's."""
 gp_paper_constant_power = partial(gp_paper, constant_power=True)
 """The same with energy as busy power times latency (after Eq. 15)."""
+gp_paper_input_channels = partial(gp_paper, division=Division.INPUT_CHANNELS)
+"""The same with input channels divided (Eq. 7, C_F + C_G = C)."""
+gp_paper_tiles = partial(gp_paper, division=Division.TILES)
+"""The same with images divided in rows."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Axis, Node
-from dovetail.partition.problem import PieceCost, Problem, price_pieces
+from dovetail.partition.problem import PieceCost, Problem, price_pieces, price_reduce
 
 AXES = (Axis.OUTPUT_CHANNELS, Axis.GROUPS)
 """Axes along which geometric programs divide the filters of a node, first legal one first."""
@@ -88,12 +88,16 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Divisible:
-    """A node that a geometric program may divide: its axis, how many units that has, and who can take a part."""
+    """A node that a geometric program may divide: its axis, how many units that has, and who can take a part.
+
+    `adders` can add partial sums, none of them with budgets, the host first; none where there are no such sums.
+    """
 
     node: Node
     axis: Axis
     extent: int
     fits: Mapping[str, Fitted]
+    adders: tuple[str, ...] = ()
 
 
 def divisible(problem: Problem, node: Node, axes: tuple[Axis, ...] = AXES) -> Divisible | None:
@@ -104,7 +108,15 @@ def divisible(problem: Problem, node: Node, axes: tuple[Axis, ...] = AXES) -> Di
         return None
     extent = node.op.extent(axis, shapes)
     fits = {d: found for d in problem.devices if (found := _fitted(problem, node, axis, extent, d)) is not None}
-    return Divisible(node, axis, extent, fits) if extent > 1 and len(fits) > 1 else None
+    adders = _adders(problem, node, fits) if axis is Axis.INPUT_CHANNELS else ()
+    if axis is Axis.INPUT_CHANNELS and not adders:
+        return divisible(problem, node, tuple(a for a in axes if a is not axis))
+    return Divisible(node, axis, extent, fits, adders) if extent > 1 and len(fits) > 1 else None
+
+
+def _adders(problem: Problem, node: Node, fits: Mapping[str, Fitted]) -> tuple[str, ...]:
+    able = [d for d in fits if price_reduce(problem, node, len(fits), d) is not None and not problem.limits[d]]
+    return tuple(sorted(able, key=lambda d: d != problem.platform.host))
 
 
 def _fitted(problem: Problem, node: Node, axis: Axis, extent: int, device: str) -> Fitted | None:

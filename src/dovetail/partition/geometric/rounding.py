@@ -61,7 +61,8 @@ def _from_units(part: Divisible, units: Mapping[str, int]) -> Split:
     if len(present) == 1:
         return whole_on(next(iter(present)))
     cuts = np.cumsum(list(present.values()))[:-1].tolist()
-    return divide(part.axis, cuts, part.extent, tuple(present))
+    adder = max(part.adders, key=lambda d: present.get(d, 0)) if part.adders else None
+    return divide(part.axis, cuts, part.extent, tuple(present), adder)
 
 
 def _units(part: Divisible, split: Split) -> dict[str, int]:
