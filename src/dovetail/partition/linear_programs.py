@@ -164,3 +164,38 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
         hurry()
     return CheapestWalk(None if found.x is None else np.flatnonzero(found.x[:count] > 0.5),
                 None if found.mip_dual_bound is None else float(found.mip_dual_bound), found.status == 0, found.status == 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Choices at least cost: the first `whole` unknowns are 0 or 1, all lie between.
+
+    `entries` (row, unknown, coefficient) times the unknowns equal `equal`; every row of `within` times them is at most one.
+    """
+
+    costs: Floats
+    whole: int
+    entries: tuple[tuple[int, int, float], ...]
+    equal: Floats
+    within: Floats
+
+
+SELECTION_BRANCHES = 2_000
+"""Branches after which a selection in whole numbers is taken as it is: counted, so that plans are the same everywhere. Chosen."""
+
+
+def selected(asked: Selection, whole: bool) -> Floats | None:
+    """The best unknowns, in whole numbers or as fractions; None where nothing fits."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
+    count = len(asked.costs)
+    rows, columns, values = zip(*asked.entries, strict=True)
+    matrix = csr_array((values, (rows, columns)), shape=(len(asked.equal), count))
+    scale = float(np.abs(asked.costs).max()) or 1.0
+    found = milp(asked.costs / scale, integrality=np.where(np.arange(count) < (asked.whole if whole else 0), 1, 0),
+                 constraints=[LinearConstraint(matrix, asked.equal, asked.equal),
+                              *([LinearConstraint(asked.within, -np.inf, 1.0)] if len(asked.within) else [])],
+                 bounds=Bounds(0.0, 1.0), options={"mip_rel_gap": ROUNDING, "node_limit": SELECTION_BRANCHES})
+    spend("programs", 1, count + len(asked.entries))
+    return None if found.x is None else np.asarray(found.x, dtype=np.float64)

@@ -19,8 +19,8 @@ CONFIDENCE = 0.9
 """Of the intervals of a plan's figures, as of those of the cost models that they come from."""
 FEWER = "holds over fewer candidates:"
 """What notes say of a bound that covers not all of them."""
-SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "gp", "gp-paper", "gp-paper-one-by-one",
-                "gp-paper-constant-power")
+SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "ilp", "lp", "dp", "min-cut", "work-stealing", "gp",
+                "gp-paper", "gp-paper-one-by-one", "gp-paper-constant-power", "gp-paper-input-channels", "gp-paper-tiles")
 """What `solve.SOLVERS` holds; here, so that the command line can name them without loading them."""
 
 

@@ -32,6 +32,10 @@ from dovetail.partition.explain.thrift import spare
 from dovetail.partition.interval.busy import busiest
 from dovetail.partition.interval.weights import rank_interval
 from dovetail.partition.options import PROOF, Options
+from dovetail.partition.peers.dynamic import dp
+from dovetail.partition.peers.linear import ilp, lp
+from dovetail.partition.peers.min_cut import min_cut
+from dovetail.partition.peers.work_stealing import work_stealing
 from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over
@@ -105,10 +109,17 @@ SOLVERS: dict[str, Solver] = {
     "balanced": _heuristic(balanced),
     "random": _heuristic(chance),
     "single": _heuristic(best_single),
+    "ilp": _heuristic(ilp),
+    "lp": _heuristic(lp),
+    "dp": _heuristic(dp),
+    "min-cut": _heuristic(min_cut),
+    "work-stealing": _heuristic(work_stealing),
     "gp": _or_baseline(_geometric("solver", "gp")),
     "gp-paper": _geometric("paper", "gp_paper"),
     "gp-paper-one-by-one": _geometric("paper", "gp_paper_one_by_one"),
     "gp-paper-constant-power": _geometric("paper", "gp_paper_constant_power"),
+    "gp-paper-input-channels": _geometric("paper", "gp_paper_input_channels"),
+    "gp-paper-tiles": _geometric("paper", "gp_paper_tiles"),
 }
 
 

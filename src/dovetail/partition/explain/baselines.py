@@ -109,13 +109,35 @@ def _with_usage(problem: Problem, used: Mapping[tuple[str, str], float],
     return grown
 
 
-def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
-    """Keep the `width` best beginnings node by node; None if all of them run out of budget."""
+Kept = Callable[[Problem, list[_Partial]], list[_Partial]]
+"""Which of all beginnings are gone on with."""
+
+
+def extend_beginnings(problem: Problem, choices: Columns, kept: Kept) -> Assignment | None:
+    """Plans grown node by node from the beginnings kept of each step; None if all of them run out of budget."""
     plans = [_Partial({}, input_places(problem), 0.0, 0.0, {}, {})]
     for node in problem.graph.nodes:
-        grown = [new for plan in plans for split in choices(node) if (new := _extended(problem, plan, node, split)) is not None]
-        plans = sorted(grown, key=lambda p: problem.score(p.latency_s, p.energy_j, p.interval_s))[:width]
-    return plans[0].splits if plans else None
+        splits = choices(node)
+        plans = kept(problem, [new for plan in plans for split in splits
+                               if (new := _extended(problem, plan, node, split)) is not None])
+    return min(plans, key=lambda p: _worth(problem, p)).splits if plans else None
+
+
+def _worth(problem: Problem, plan: _Partial) -> float:
+    return problem.score(plan.latency_s, plan.energy_j, plan.interval_s)
+
+
+def best_per_last_split(problem: Problem, plans: list[_Partial]) -> list[_Partial]:
+    """Of all beginnings that run their last node in the same way, the best one."""
+    best: dict[Split, _Partial] = {}
+    for plan in sorted(plans, key=lambda p: _worth(problem, p)):
+        best.setdefault(next(reversed(plan.splits.values())), plan)
+    return list(best.values())
+
+
+def beam(problem: Problem, choices: Columns, width: int) -> Assignment | None:
+    """Keep the `width` best beginnings node by node; None if all of them run out of budget."""
+    return extend_beginnings(problem, choices, lambda _, plans: sorted(plans, key=lambda p: _worth(problem, p))[:width])
 
 
 def greedy(problem: Problem) -> Assignment | None:
