@@ -18,7 +18,7 @@ from dovetail.numerics.reference import run_float, run_integer
 from dovetail.runtime.build import store
 
 NARROW = {"alexnet", "alexnet-bn", "vgg16", "resnet18", "resnet50", "googlenet", "xception", "mobilenet-v1", "mobilenet-v2",
-          "efficientnet-lite0"}
+          "efficientnet-lite0", "yolov2"}
 """Networks tested at a quarter of their width, to keep the suite short."""
 
 

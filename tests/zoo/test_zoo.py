@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from math import prod
 
@@ -16,16 +16,18 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from dovetail import zoo
 from dovetail.errors import UsageError
 from dovetail.ir.onnx.builder import Normal, OnnxBuilder
+from dovetail.zoo import yolo
 
 NAMES = zoo.names()
 SMALL = 64
 WITHOUT_BATCH_NORM = {"alexnet", "vgg16", "squeezenet1.0", "squeezenet1.1"}
 """Their authors had none to leave out."""
-NARROW = {"alexnet": 0.25, "alexnet-bn": 0.25, "vgg16": 0.25, "resnet50": 0.5, "xception": 0.5}
+NARROW = {"alexnet": 0.25, "alexnet-bn": 0.25, "vgg16": 0.25, "resnet50": 0.5, "xception": 0.5, "yolov2": 0.25}
 """Their weights would fill the tests' time and memory."""
 
-SEGMENTING = {"unet-small"}
-"""They tell the class of every pixel."""
+SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
+    "unet-small": lambda size: (1, 100, size, size), "yolov2": lambda size: (1, 5 * 105, size // 32, size // 32)}
+"""They tell the classes of every pixel, or of five boxes in every cell."""
 
 
 def small_size(name: str) -> int:
@@ -92,6 +94,16 @@ def test_the_small_unet_counts_what_its_layer_list_sums_to() -> None:
     assert zoo.count("unet-small") == zoo.Count(weights + norms + biases, products)
 
 
+def test_yolov2_counts_what_its_authors_weight_file_holds() -> None:
+    norms = sum(sum(stage) for stage in yolo.DARKNET) + 64 + 3 * 1024
+    assert zoo.count("yolov2").parameters + 2 * norms == 50_983_561
+
+
+def test_yolov2_refuses_sizes_that_its_passthrough_cannot_halve() -> None:
+    with pytest.raises(UsageError, match=re.escape("zoo: yolov2 at size 100; it needs a multiple of 32 pixels, 96 for example")):
+        zoo.build("yolov2", size=100)
+
+
 def test_ceit_without_the_products_inside_attention_has_the_macs_its_paper_prints() -> None:
     tokens, features, depth = 14 * 14 + 1, 192, 12
     inside = depth * 2 * tokens**2 * features + 2 * depth**2 * features
@@ -102,7 +114,7 @@ def test_ceit_without_the_products_inside_attention_has_the_macs_its_paper_print
 def test_every_network_runs_in_onnx_runtime_and_tells_images_apart(name: str) -> None:
     size = small_size(name)
     first, second = run(small(name), image(size, 1), image(size, 2))
-    assert first.shape == ((1, 100, size, size) if name in SEGMENTING else (1, 100))
+    assert first.shape == SHAPES.get(name, lambda size: (1, 100))(size)
     assert np.isfinite(first).all()
     assert 0.05 < first.std() < 100
     assert np.abs(first - second).max() > 1e-3 * first.std()
@@ -204,6 +216,7 @@ def test_real_operators_of_exporters_appear() -> None:
     assert [0, 0, 1, 1] in pads  # TensorFlow's padding is not the same on both sides
     ceil = [a.i for n in onnx.load_from_string(small("googlenet")).graph.node for a in n.attribute if a.name == "ceil_mode"]
     assert 1 in ceil
+    assert {"LeakyRelu", "SpaceToDepth"} <= operators("yolov2")
 
 
 def test_an_unknown_name_lists_the_known_ones_and_the_nearest() -> None:

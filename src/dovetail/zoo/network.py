@@ -24,6 +24,8 @@ from dovetail.ir.tensor import Shape
 
 BATCH_NORM_EPSILON = 1e-5
 """PyTorch's default."""
+LEAK = 0.1
+"""Slope of a leaky ReLU below zero. Source: `leaky_activate` of Darknet."""
 CENTRED_FROM_CHANNELS = 8
 """Filters over fewer input channels (depthwise, first layer) keep their sum: centring them would erase smooth images."""
 
@@ -34,6 +36,7 @@ class Activation(StrEnum):
     NONE = "none"
     RELU = "relu"
     RELU6 = "relu6"
+    LEAKY = "leaky"
     HARD_SWISH = "hardswish"
     SWISH = "swish"
 
@@ -169,6 +172,9 @@ class Net:
         if kind is Activation.SWISH:  # as exporters write it
             gate = self.emit("Sigmoid", [x], f"{name}.sigmoid", self.shape(x), self.moments[x].through(sigmoid))
             return self.emit("Mul", [x, gate], name, self.shape(x), self.moments[x].through(lambda v: v * sigmoid(v)))
+        if kind is Activation.LEAKY:
+            seen = self.moments[x].through(lambda v: v if v > 0 else LEAK * v)
+            return self.emit("LeakyRelu", [x], name, self.shape(x), seen, alpha=LEAK)
         moments = self.moments[x].rectified()
         if kind is Activation.RELU:
             return self.emit("Relu", [x], name, self.shape(x), moments)
@@ -270,6 +276,12 @@ class Net:
     def transpose(self, x: str, name: str, order: Sequence[int]) -> str:
         shape = self.shape(x)
         return self.emit("Transpose", [x], name, tuple(shape[i] for i in order), self.moments[x], perm=list(order))
+
+    def space_to_depth(self, x: str, name: str, block: int) -> str:
+        """Pixels of a block as channels of one."""
+        batch, depth, height, width = self.shape(x)
+        return self.emit("SpaceToDepth", [x], name, (batch, depth * block**2, height // block, width // block), self.moments[x],
+                         blocksize=block)
 
     def shuffle(self, x: str, name: str, groups: int) -> str:
         """Channel shuffle (Zhang et al. 2018) as reshape, transpose, reshape."""

@@ -15,7 +15,7 @@ from typing import Any
 from dovetail.errors import UsageError
 from dovetail.ir.onnx.builder import OnnxBuilder
 from dovetail.words import counted
-from dovetail.zoo import alexnet, inception, mobilenet, resnet, shufflenet, squeezenet, transformer, unet
+from dovetail.zoo import alexnet, inception, mobilenet, resnet, shufflenet, squeezenet, transformer, unet, yolo
 from dovetail.zoo.network import Net
 
 GREATEST_SIZE = 4096
@@ -128,6 +128,10 @@ _ENTRIES = (
     ZooEntry("unet-small", "U-Net, three levels from 16 channels", unet.unet, 128, 32, 482_754, 580_124_672,
              Published(482_754, "summed from milesial/Pytorch-UNet's layers, no biases before BatchNorm (none is published)"),
              Published(580_124_672, "summed from the same layer list at 128x128 (none is published)"), classes=2),
+    ZooEntry("yolov2", "YOLOv2 for COCO", yolo.yolov2, 416, 32, 50_962_889, 14_732_084_224,
+             Published(50_983_561, "AlexeyAB/darknet issue 1910: floats of yolov2.weights, running statistics too", 5e-4),
+             Published(62.94e9 / 2 * (416 / 608) ** 2, "pjreddie.com: 62.94 Bn operations at 608x608, by area", 1e-4),
+             classes=80),
 )
 
 TABLE: dict[str, ZooEntry] = {entry.name: entry for entry in _ENTRIES}
