@@ -10,14 +10,14 @@ import pytest
 
 from dovetail.platform.load import load_platform
 from dovetail.platform.quantity import factor_model
-from dovetail.reproduce import gp_2023, gp_layers
+from dovetail.reproduce import gp_2023, gp_layers, gp_peers
 from dovetail.reproduce.gp_figures import figures
 from dovetail.reproduce.gp_layers import NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    return gp_2023.reproduce(networks=("AlexNet",))
+    return gp_2023.reproduce(networks=("AlexNet",), peers={"networks": ("resnet18",), "depths": (2, 4), "size": 32})
 
 
 def test_figures_3_and_4_stop_where_the_paper_does(found: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def test_the_norm_of_figure_8_is_that_of_the_function(found: dict[str, Any]) -> 
 
 
 def test_nothing_beats_the_best_division(found: dict[str, Any]) -> None:
-    assert len(found["figure_9"]) == 4
+    assert len(found["figure_9"]) == 6
     for network in found["figure_9"]:
         for row in network["layers"]:
             seconds = row["seconds"]
@@ -53,6 +53,46 @@ def test_nothing_beats_the_best_division(found: dict[str, Any]) -> None:
             others = ("cpu", "gpu") if network["area_limited"] else ("cpu", "gpu", "paid", "balanced")
             assert seconds["best"] <= min(seconds[k] for k in others) * (1 + 1e-9)
             assert seconds["as_counted"] <= seconds["paid"] * (1 + 1e-12)
+
+
+def test_shares_of_a_layer_add_up_to_its_latency_and_speed_up(found: dict[str, Any]) -> None:
+    for row in (row for network in found["figure_9"] for row in network["layers"]):
+        assert sum(row["device_seconds"].values()) == pytest.approx(row["seconds"]["paid"])
+        assert row["speed_up"] == pytest.approx(row["seconds"]["cpu"] / row["seconds"]["paid"])
+
+
+@pytest.mark.parametrize("reading", FpgaTime)
+def test_one_fpga_for_all_layers_holds_every_resource(reading: FpgaTime) -> None:
+    board, layers = load_platform("tx2-c10gx"), NETWORKS["AlexNet"]
+    shared = gp_2023._network("AlexNet", reading, "shared", board)
+    used = dict.fromkeys(gp_layers.RESOURCES, 0.0)
+    for convolution, row in zip(layers, shared["layers"], strict=True):
+        layer, filters = paper_layer("", convolution, reading, True, board), row["filters"].get("fpga", 0)
+        for (_, resource), terms in layer.resources.items():
+            used[resource] += float(at(terms, np.array([filters / layer.channels]))[0]) if filters else 0.0
+    assert max(used.values()) <= 1
+
+
+def test_every_link_of_equation_9_costs_its_device_filters(found: dict[str, Any]) -> None:
+    rows = found["equation_9"]
+    assert [r["added"] for r in rows] == [None, "fpga-cpu", "gpu-cpu", "fpga-gpu"]
+    assert rows[0]["filters"]["fpga"] > rows[1]["filters"]["fpga"] > rows[3]["filters"]["fpga"]
+    assert [r["us"] for r in rows] == sorted(r["us"] for r in rows)
+
+
+def test_every_method_of_table_1_stands_beside_the_proven_optimum(found: dict[str, Any]) -> None:
+    peers = found["peers"]
+    solvers = {r["solver"] for r in peers["methods"]}
+    assert {w.solver for w in gp_peers.TABLE_1} < solvers
+    assert {"balanced", "exact"} < solvers
+    for row in (*peers["methods"], *peers["growth"]):
+        assert row["solve_s"] > 0
+        if row["solver"] in ("ilp", "lp", "dp", "balanced", "greedy"):
+            assert row["gap"] >= -1e-9, "all their ways are candidates"
+    assert {r["layers"] for r in peers["growth"]} == {2, 4}
+    ours = {(r["work"], r["network"]): r["ours"] for r in peers["table_1"]}
+    assert ours["This", "resnet18"] > 0
+    assert ours["de Oliveira and Borin [2]", "lenet"] is None
 
 
 def test_terms_by_filters_are_the_model_itself() -> None:
@@ -103,7 +143,9 @@ def test_on_the_fitted_models_the_exact_division_is_no_slower_than_the_papers(fo
 def test_every_figure_is_drawn(found: dict[str, Any]) -> None:
     drawn = figures(found)
     assert {"figure_3.svg", "figure_4.svg", "figure_5.svg", "figure_7.svg", "figure_8.svg"} < set(drawn)
-    assert sum(name.startswith("figure_9_alexnet_") for name in drawn) == 4
+    assert sum(name.startswith("figure_9_alexnet_") for name in drawn) == 18
+    assert {"convergence.svg", "solve_time.svg"} < set(drawn)
+    assert "stroke-dasharray" in drawn["figure_9_alexnet_streaming_free_latency.svg"], "the CPU alone is no plan"
     for text in drawn.values():
         assert ElementTree.fromstring(text).tag.endswith("svg")
     bars = [e for e in ElementTree.fromstring(drawn["figure_3.svg"]).iter() if e.tag.endswith("rect")]

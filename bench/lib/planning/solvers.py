@@ -19,19 +19,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from dovetail import zoo
 from dovetail.errors import InfeasibleError
 from dovetail.files import replace_text
 from dovetail.hardware.adders.digits import digits_of
-from dovetail.ir import Constant, Conv, Graph, Node, Tensor, Window
+from dovetail.ir import Graph
 from dovetail.partition.options import PROOF
 from dovetail.partition.pareto import front
 from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.solve import SOLVERS, plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
+from dovetail.reproduce.gp_peers import chain
 from lib.parts import held
 from lib.zoo_graph import network
 
@@ -45,20 +44,6 @@ FRONT_TARGET_S = 5.0
 GP_TARGET = 0.03
 REPEATS, SPEED_REPEATS = 3, 7
 """Runs of which the least counts, and of networks whose milliseconds do; the first also reads model files."""
-
-
-def chain(layers: int) -> Graph:
-    """3x3 convolutions of 32 channels on 28x28 pixels: more than any FPGA holds, so one budget binds."""
-    rng, shape = np.random.default_rng(0), (1, 32, 28, 28)
-    tensors, nodes, constants = {"x": Tensor("x", shape)}, [], {}
-    for i in range(layers):
-        weights = Constant(f"w{i}", rng.normal(0, 1, (32, 32, 3, 3)).astype(np.float32))
-        bias = Constant(f"b{i}", np.zeros(32, dtype=np.float32))
-        constants |= {weights.name: weights, bias.name: bias}
-        tensors[f"t{i}"] = Tensor(f"t{i}", shape)
-        nodes.append(Node(f"conv{i}", Conv(32, Window((3, 3), pads=(1, 1, 1, 1))), ("x" if i == 0 else f"t{i - 1}",),
-                          (weights.name, bias.name), f"t{i}"))
-    return Graph("chain", ("x",), (f"t{layers - 1}",), tuple(nodes), tensors, constants)
 
 
 def milliseconds(graph: Graph, repeats: int = REPEATS, explained: bool = False) -> tuple[float, float, Plan]:

@@ -1,4 +1,4 @@
-"""GP partitioning 2023 (Carballo-Hernández, Pelcat, Berry): Figures 3, 4, 5, 7, 8, 9 and Table 1.
+"""GP partitioning 2023 (Carballo-Hernández, Pelcat, Berry): Figures 3, 4, 5, 7, 8, 9, Equations 9 and 10, and Table 1.
 
 The method is the paper's, its costs are ours. Every division it gives is counted again without its two fictions: transfers
 are paid in full, not weighted by S(x), and a device without filters costs nothing. Beside it stand one device, an even
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dovetail.partition.solve import plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
+from dovetail.reproduce import gp_peers
 from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, FpgaTime, at, by_filters, needed, paper_layer, readings
 from dovetail.terminal import table
 
@@ -55,10 +57,18 @@ WHY = (
 )
 
 
-def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tuple(NETWORKS)) -> dict[str, Any]:
-    """All figures as numbers."""
+AREAS = ("free", "limited", "shared")
+"""No limit, one FPGA for each layer (Setup 2), one FPGA for all (Eq. 10)."""
+ROOM = 0.99
+"""Part of the shared FPGA that single filters of all layers may take. Chosen: a solver needs some room to begin in."""
+
+
+def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tuple(NETWORKS),
+              peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """All figures as numbers; `peers` are arguments of `gp_peers.reproduce`."""
     board = load_platform(BOARD)
     progress("gp-2023: Figures 3 to 8", 0, 1)
+    links = _links(board)  # first, as it loads the solver that Figure 3 is timed with
     found: dict[str, Any] = {
         "paper": "gp-2023", "board": BOARD, "figure_3_and_4": _example(("fpga", "gpu"), CHANNEL_US),
         "figure_5": _example(("fpga", "gpu", "cpu"), {**CHANNEL_US, "cpu": _cpu_channel_us()}),
@@ -69,8 +79,10 @@ def reproduce(progress: Progress = lambda *_: None, networks: Sequence[str] = tu
     found["figure_9"] = []
     for i, name in enumerate(networks):
         progress(f"gp-2023: Figure 9, {name}", i, len(networks))
-        found["figure_9"] += [_network(name, reading, limited, board) for reading in FpgaTime for limited in (False, True)]
+        found["figure_9"] += [_network(name, reading, area, board) for reading in FpgaTime for area in AREAS]
     found["readings_of_printed_filters"], found["needed_for_printed_filters"] = readings(board), needed(board)
+    found["equation_9"] = links
+    found["peers"] = gp_peers.reproduce(board, progress, **(peers or {}))
     found["energy"] = [_energy(name, kind, board) for name in networks for kind in ("constant", "rows")]
     return found
 
@@ -82,10 +94,12 @@ def _cpu_channel_us() -> float:
 
 
 def _steps(layer: paper.PaperLayer, step: float | None) -> dict[str, Any]:
+    start = process_time()
     found = paper.tighten(paper.PaperProblem((layer,), kappa=None), step=step)
+    seconds = process_time() - start
     units = [whole_units(layer.channels, s.shares[0]) for s in found.steps]
     return {"devices": list(layer.devices), "met": found.met[0], "iteration": len(found.steps),
-            "alpha": found.answer.alphas[0], "channels": list(units[-1]),
+            "alpha": found.answer.alphas[0], "channels": list(units[-1]), "solve_s": seconds,
             "steps": [{"alpha": s.alphas[0], "channels": [x * layer.channels for x in s.shares[0]], "sum": s.tightness(0),
                        "us": s.cost} for s in found.steps]}
 
@@ -126,20 +140,77 @@ def _example_on_fits(board: Platform) -> dict[str, Any]:
     return found
 
 
-def _network(name: str, reading: FpgaTime, limited: bool, board: Platform) -> dict[str, Any]:
+def _links(board: Platform) -> list[dict[str, Any]]:
+    """Eq. 9 on the layer of Figure 3, filters divided, streaming FPGA: the answer with more and more of its three links.
+
+    CPU-FPGA and CPU-GPU bring shares of the input, FPGA-GPU the FPGA's share of the output, each in full (kappa None).
+    """
+    layer = paper_layer("example", EXAMPLE, FpgaTime.STREAMING, False, board)
+    read, made = (float(EXAMPLE.side**2 * n) for n in (EXAMPLE.channels, EXAMPLE.filters))
+    transfer: dict[str, paper.Terms] = {d: () for d in DEVICES}
+    found = []
+    for device, other, size in (("fpga", "", 0.0), ("fpga", "cpu", read), ("gpu", "cpu", read), ("fpga", "gpu", made)):
+        way = board.route(device, other) if other else ()
+        transfer[device] = (*transfer[device], (sum(x.latency_s for x in way), 0.0),
+                            (size * sum(1 / x.bandwidth_bytes_per_s for x in way), 1.0))
+        answer = paper.tighten(paper.PaperProblem((replace(layer, transfer=dict(transfer)),), kappa=None)).answer
+        units = whole_units(layer.channels, answer.shares[0])
+        found.append({"added": f"{device}-{other}" if other else None, "us": answer.cost * 1e6,
+                      "filters": dict(zip(layer.devices, units, strict=True))})
+    return found
+
+
+def _network(name: str, reading: FpgaTime, area: str, board: Platform) -> dict[str, Any]:
     """Figure 9 and Table 1 for one network under one reading."""
-    layers = tuple(paper_layer(f"{name}.{i}", x, reading, limited, board) for i, x in enumerate(NETWORKS[name], 1))
-    found = paper.tighten(paper.PaperProblem(layers, shared_budget=False))
-    rows = [_layer_row(x, s) for x, s in zip(layers, found.answer.shares, strict=True)]
+    layers = tuple(paper_layer(f"{name}.{i}", x, reading, area != "free", board) for i, x in enumerate(NETWORKS[name], 1))
+    layers = _sharing(layers) if area == "shared" else layers
+    start = process_time()
+    found = paper.tighten(paper.PaperProblem(layers, shared_budget=area == "shared"))
+    seconds = process_time() - start
+    shares = _within(layers, found.answer.shares) if area == "shared" else found.answer.shares
+    rows = [_layer_row(x, s) for x, s in zip(layers, shares, strict=True)]
     total = {k: sum(r["seconds"][k] for r in rows) for k in rows[0]["seconds"]}
     first = paper.PaperProblem(layers[:3], shared_budget=False)
     schedules = {s.value: len(paper.tighten(first, s).steps) for s in paper.TighteningSchedule}
-    return {"network": name, "fpga": reading.value, "area_limited": limited, "layers": rows, "total_s": total,
-            "programs": len(found.steps), "programs_of_first_three_layers": schedules, "sums_met": all(found.met),
+    return {"network": name, "fpga": reading.value, "area": area, "area_limited": area != "free", "layers": rows,
+            "total_s": total, "programs": len(found.steps), "programs_of_first_three_layers": schedules,
+            "sums_met": all(found.met),
+            "solve_s": seconds, "smallest_sum": [min(map(sum, step.shares)) for step in found.steps],
             "gain_over_cpu": {k: [min(g), max(g)] for k in ("as_counted", "paid")
                               if (g := [r["seconds"]["cpu"] / r["seconds"][k] for r in rows])},
             "printed_gain_over_cpu": list(PRINTED[name]), "gain_over_balanced": total["balanced"] / total["paid"],
             "gap_to_best": total["paid"] / total["best"] - 1}
+
+
+def _sharing(layers: tuple[paper.PaperLayer, ...]) -> tuple[paper.PaperLayer, ...]:
+    """The same layers, the FPGA left out of the largest until one filter of each other fits: no program leaves a device out."""
+    kept = list(layers)
+    for resource in dict.fromkeys(r for x in layers for _, r in x.resources):
+        while sum(parts := [_area(x, 1, resource) for x in kept]) > ROOM:
+            largest = int(np.argmax(parts))
+            without = {d: kept[largest].compute[d] for d in ("cpu", "gpu")}
+            kept[largest] = replace(kept[largest], compute=without, transfer={d: () for d in without}, resources={})
+    return tuple(kept)
+
+
+def _area(layer: paper.PaperLayer, filters: int, resource: str) -> float:
+    """The part of a resource that so many filters take; none take nothing."""
+    terms = layer.resources.get(("fpga", resource), ())
+    return float(at(terms, np.array([filters / layer.channels]))[0]) if filters and terms else 0.0
+
+
+def _within(layers: Sequence[paper.PaperLayer], shares: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Shares of whole filters that keep the shared budget: rounding may exceed it, then the largest part loses a filter."""
+    units = [list(whole_units(x.channels, s)) for x, s in zip(layers, shares, strict=True)]
+
+    for resource in dict.fromkeys(r for x in layers for _, r in x.resources):
+        while sum(parts := [_area(x, dict(zip(x.devices, own, strict=True)).get("fpga", 0), resource)
+                            for x, own in zip(layers, units, strict=True)]) > 1:
+            worst = int(np.argmax(parts))
+            devices = layers[worst].devices
+            units[worst][devices.index("fpga")] -= 1
+            units[worst][devices.index("gpu")] += 1
+    return [[n / x.channels for n in own] for x, own in zip(layers, units, strict=True)]
 
 
 def _layer_row(layer: paper.PaperLayer, shares: Sequence[float]) -> dict[str, Any]:
@@ -148,7 +219,9 @@ def _layer_row(layer: paper.PaperLayer, shares: Sequence[float]) -> dict[str, An
     best, best_s = _best(layer)
     seconds = {"as_counted": _counted(layer, units, weighted=True), "paid": _counted(layer, units), "best": best_s,
                "balanced": _counted(layer, even), **{d: _counted(layer, {d: layer.channels}) for d in ("cpu", "gpu")}}
-    return {"layer": layer.name, "filters": units, "best_filters": best, "seconds": seconds}
+    return {"layer": layer.name, "filters": units, "best_filters": best, "seconds": seconds,
+            "device_seconds": {d: _counted(layer, {d: n}) for d, n in units.items()},
+            "speed_up": seconds["cpu"] / seconds["paid"]}
 
 
 def _costs(layer: paper.PaperLayer, device: str, units: Floats, weighted: bool) -> Floats:
@@ -209,12 +282,17 @@ def text(document: Mapping[str, Any]) -> str:
                      for i, s in enumerate(steps, 1)], range(6)), "",
               "Figures 7 and 8: " + ", ".join(f"kappa {k}: {v:.3f}" for k, v in document["figure_8"].items())
               + f" (printed: 0.12 at {paper.KAPPA}); S(61/64) = {paper.communication_weight(61 / 64):.1e}", ""]
+    lines += ["Eq. 9 on that layer, filters divided, streaming FPGA, links added one after another",
+              table(["with", "CPU", "GPU", "FPGA", "us"],
+                    [[f"and {r['added']}" if r["added"] else "no link", *(str(r["filters"][d]) for d in DEVICES),
+                      f"{r['us']:.0f}"] for r in document["equation_9"]], range(1, 5)), ""]
     head = ["network", "FPGA", "area", "first on FPGA", "last on GPU", "printed", "as counted", "paid", "whole", "GPU", "best",
             "over even"]
     lines += ["Figure 9 and Table 1: gains over the CPU, lowest and highest of the layers, then of the whole network",
               table(head, [_network_cells(n) for n in document["figure_9"]], range(3, 12)), "",
               "as counted: transfers weighted by S(x); paid: in full; whole: all layers, paid, beside the GPU alone and the best "
-              "division; over even: gain over an even division (printed: 1.20)",
+              "division; over even: gain over an even division (printed: 1.20); shared: one FPGA for all layers (Eq. 10); the "
+              "best division has one for each", *_solve_times(document), *_figure_9(document["figure_9"]),
               "printed for ResNet18: 61/64 of the first layer on the FPGA, 352/512 of deep layers on the GPU", "",
               "ResNet18's printed points under every reading",
               table(["devices", "FPGA", "area", "first on FPGA (61)", "last on GPU (352)"],
@@ -228,8 +306,29 @@ def text(document: Mapping[str, Any]) -> str:
               table(["network", "power", "printed", "paid", "over even"],
                     [[e["network"], e["power"], _range(printed) if (printed := e["printed_gain_over_cpu"]) else "-",
                       _range(e["gain_over_cpu"]), f"{e['gain_over_balanced']:.2f}"] for e in document["energy"]],
-                    range(2, 5)), ""]
+                    range(2, 5)), "", *gp_peers.text(document["peers"])]
     return "\n".join([*lines, *WHY])
+
+
+def _solve_times(document: Mapping[str, Any]) -> list[str]:
+    """How long the method takes, beside the paper's words."""
+    example = document["figure_3_and_4"]
+    rows = [["Figure 3", f"{example['solve_s'] * 1e3:.0f}", str(example["iteration"]), "200"]]
+    rows += [[f"{n['network']}, {n['fpga']}, {n['area']}", f"{n['solve_s'] * 1e3:.0f}", str(n["programs"]), "-"]
+             for n in document["figure_9"]]
+    return ["", "Milliseconds of computing (printed: \"less than a couple of hundred of milliseconds\" for Figure 3)",
+            table(["problem", "ms", "programs", "printed"], rows, (1, 2, 3))]
+
+
+def _figure_9(networks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Layer by layer with a streaming FPGA: filters and milliseconds of every device, the CPU alone, the gain."""
+    rows = [[row["layer"], n["area"], *(f"{row['filters'].get(d, 0)}" for d in DEVICES),
+             *(f"{row['device_seconds'].get(d, 0.0) * 1e3:.2f}" for d in DEVICES),
+             *(f"{row['seconds'][k] * 1e3:.2f}" for k in ("paid", "cpu")), f"{row['speed_up']:.1f}"]
+            for n in networks if n["fpga"] == FpgaTime.STREAMING.value and n["area"] != "shared" for row in n["layers"]]
+    return ["", "Figure 9 by layer, streaming FPGA: filters, then milliseconds of each share, of all and of the CPU alone",
+            table(["layer", "area", *(d.upper() for d in DEVICES), *(f"{d.upper()} ms" for d in DEVICES), "ms", "CPU alone",
+                   "speed-up"], rows, range(2, 11)), ""]
 
 
 def _division(devices: Sequence[str], channels: Sequence[int]) -> str:
@@ -243,7 +342,7 @@ def _range(pair: Sequence[float]) -> str:
 def _network_cells(n: Mapping[str, Any]) -> list[str]:
     first, last, total = n["layers"][0]["filters"], n["layers"][-1]["filters"], n["total_s"]
     gain = n["gain_over_cpu"]
-    return [n["network"], n["fpga"], "limited" if n["area_limited"] else "free",
+    return [n["network"], n["fpga"], n["area"],
             f"{first.get('fpga', 0)}/{sum(first.values())}", f"{last['gpu']}/{sum(last.values())}",
             _range(n["printed_gain_over_cpu"]), _range(gain["as_counted"]), _range(gain["paid"]),
             *(f"{total['cpu'] / total[k]:.1f}" for k in ("paid", "gpu", "best")), f"{n['gain_over_balanced']:.2f}"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log10
 from typing import Any
 
 from dovetail.report.markup import Markup, element
 from dovetail.report.sheet import TOP, WIDTH, Axes, sheet
 
-COLOURS = {"fpga": "#2f5bb7", "gpu": "#2e8b57", "cpu": "#d9822b", "sum": "#b7312f", "other": "#6a4fb0"}
+COLOURS = {"fpga": "#2f5bb7", "gpu": "#2e8b57", "cpu": "#d9822b", "sum": "#b7312f", "other": "#6a4fb0",
+           "together": "#6a4fb0", "CPU alone": "#8a8f98", "speed-up": "#b7312f"}
+DASHED = ("CPU alone",)
+"""Series that stand for no plan of ours, as in the paper."""
 SHADES = ("#b7312f", "#d9822b", "#2e8b57", "#2f5bb7", "#6a4fb0", "#5a6070")
 LEGEND = 150
 """Pixels of its width."""
@@ -17,7 +21,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def figures(document: Mapping[str, Any]) -> dict[str, str]:
-    """File name to drawing: Figures 3, 4, 5, 7, 8 and one of Figure 9 per network and reading."""
+    """File name to drawing: Figures 3, 4, 5, 7, 8, three of Figure 9 per network and reading, solve time and convergence."""
     found = {
         "figure_3.svg": _bars("Figure 3: channels of each device over the iterations", document["figure_3_and_4"]),
         "figure_4.svg": lines("Figure 4: latency without penalty, microseconds", {"latency": [
@@ -29,15 +33,41 @@ def figures(document: Mapping[str, Any]) -> dict[str, str]:
             (float(k), v) for k, v in document["figure_8"].items()], "printed": [
             (float(k), v) for k, v in document["figure_8_printed"].items()]}, "kappa")}
     for n in document["figure_9"]:
-        area = "within its area" if n["area_limited"] else "without limits"
+        area = {"free": "without limits", "limited": "for each layer", "shared": "for all layers"}[n["area"]]
         shares: dict[str, list[tuple[float, float]]] = {d: [] for d in ("cpu", "gpu", "fpga")}
         for i, row in enumerate(n["layers"], 1):
             total = sum(row["filters"].values())
             for device, points in shares.items():
                 points.append((i, row["filters"].get(device, 0) / total))
-        name = f"figure_9_{n['network'].lower()}_{n['fpga']}_{'limited' if n['area_limited'] else 'free'}.svg"
-        found[name] = lines(f"Figure 9: shares of filters, {n['network']}, {n['fpga']} FPGA {area}", shares, "layer")
-    return found
+        name, of = f"figure_9_{n['network'].lower()}_{n['fpga']}_{n['area']}", f"{n['network']}, {n['fpga']} FPGA {area}"
+        found[f"{name}.svg"] = lines(f"Figure 9: shares of filters, {of}", shares, "layer")
+        found[f"{name}_latency.svg"] = lines(f"Figure 9: milliseconds, {of}", _latencies(n["layers"]), "layer")
+        found[f"{name}_speed_up.svg"] = lines(f"Figure 9: speed-up over the CPU, {of}", {"speed-up": [
+            (i, row["speed_up"]) for i, row in enumerate(n["layers"], 1)]}, "layer")
+    return {**found, **_solving(document)}
+
+
+def _latencies(layers: Sequence[Mapping[str, Any]]) -> Lines:
+    """Milliseconds of every device's share, of all of them one after another, and of the CPU alone."""
+    found: dict[str, list[tuple[float, float]]] = {d: [] for d in ("cpu", "gpu", "fpga", "together", "CPU alone")}
+    for i, row in enumerate(layers, 1):
+        for name, seconds in (*row["device_seconds"].items(), ("together", row["seconds"]["paid"]),
+                              ("CPU alone", row["seconds"]["cpu"])):
+            found[name].append((i, seconds * 1e3))
+    return {name: points for name, points in found.items() if points}
+
+
+def _solving(document: Mapping[str, Any]) -> dict[str, str]:
+    """Convergence of the sums, and how long methods take for chains of growing depth."""
+    sums = {f"{n['network']} {n['area']}": list(enumerate(n["smallest_sum"], 1))
+            for n in document["figure_9"] if n["fpga"] == "streaming"}
+    times: dict[str, list[tuple[float, float]]] = {}
+    for row in document["peers"]["growth"]:
+        times.setdefault(row["solver"], []).append((row["layers"], log10(max(row["solve_s"] * 1e3, 1e-3))))
+    printed = log10(document["peers"]["printed_solve_s"] * 1e3)
+    return {"convergence.svg": lines("Smallest sum of a layer's shares, streaming FPGA", sums, "program"),
+            "solve_time.svg": lines("log10 of milliseconds of computing per method", {
+                **times, "printed": [(min(x for x, _ in next(iter(times.values()))), printed)]}, "layers of a chain")}
 
 
 def _bars(title: str, example: Mapping[str, Any]) -> str:
@@ -67,15 +97,15 @@ def lines(title: str, shown: Lines, below: str) -> str:
     axes = Axes(xs, ys, LEGEND)
     keys = [(name, COLOURS.get(name, SHADES[i % len(SHADES)])) for i, name in enumerate(shown)]
     drawn = []
-    for (_, colour), line in zip(keys, shown.values(), strict=True):
-        drawn.append(_path(axes, line, colour))
+    for (name, colour), line in zip(keys, shown.values(), strict=True):
+        drawn.append(_path(axes, line, colour, name in DASHED))
         drawn += [element("circle", cx=f"{axes.across(x):.1f}", cy=f"{axes.down(y):.1f}", r=3, fill=colour) for x, y in line]
     return _sheet(title, below, axes, drawn, keys)
 
 
-def _path(axes: Axes, points: Sequence[tuple[float, float]], colour: str) -> Markup:
+def _path(axes: Axes, points: Sequence[tuple[float, float]], colour: str, dashed: bool = False) -> Markup:
     path = "M" + "L".join(f"{axes.across(x):.1f} {axes.down(y):.1f}" for x, y in points)
-    return element("path", d=path, fill="none", stroke=colour, stroke_width=2)
+    return element("path", d=path, fill="none", stroke=colour, stroke_width=2, **({"stroke_dasharray": "6 5"} if dashed else {}))
 
 
 def _sheet(title: str, below: str, axes: Axes, drawn: Sequence[Markup], keys: Sequence[tuple[str, str]]) -> str:

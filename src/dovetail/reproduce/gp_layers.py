@@ -18,15 +18,18 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.cost.budget import usable
 from dovetail.cost.predict import SquareLayers, predict
 from dovetail.hardware.shares import Floats
 from dovetail.partition.geometric.paper import PaperLayer, PaperProblem, Terms, tighten
 from dovetail.partition.geometric.posynomials import fit
 from dovetail.partition.geometric.rounding import whole_units
-from dovetail.platform.device import Platform
+from dovetail.platform.device import ModelSet, Platform
 from dovetail.platform.quantity import factor_model, quantity_model
 
 DEVICES = ("cpu", "gpu", "fpga")
+RESOURCES = ("alm", "alut", "lab", "m20k")
+"""Of Eq. 4, 7 and 10. The authors' hardware has no multipliers of the kind that DSP blocks hold."""
 MODELS = {"cpu": "tx2-cpu", "gpu": "tx2-gpu", "fpga": "c10gx"}
 POWER_SHARES = np.array([1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0])
 
@@ -104,7 +107,7 @@ def paper_layer(name: str, layer: Convolution, reading: FpgaTime, limited: bool,
                 energy: str | None = None) -> PaperLayer:
     """A layer for the paper's method.
 
-    `limited` applies the area models to one FPGA per layer (Setup 2), which leaves it out where it cannot take one filter.
+    `limited` applies the area models of Eq. 4, and leaves the FPGA out where it cannot take one filter.
     `energy` is None for latency, `constant` for busy
     power times latency, `rows` for the power that was measured at each share.
     """
@@ -114,7 +117,7 @@ def paper_layer(name: str, layer: Convolution, reading: FpgaTime, limited: bool,
         compute = {d: _joules(layer, d, terms, energy, board) for d, terms in compute.items()}
         link = next(x for x in board.links if "fpga" in x.ends)
         transfer["fpga"] = ((layer.side**2 * layer.channels * link.energy_j_per_byte, 1.0),)
-    limits = {r: board.device("fpga").resources[r] for r in ("alm", "m20k")} if limited else {}
+    limits = {r: usable(board.with_models(ModelSet.PUBLISHED).device("fpga"))[r] for r in RESOURCES} if limited else {}
     area = {("fpga", r): tuple((c / limit, e) for c, e in by_filters(f"c10gx-{r}", layer)) for r, limit in limits.items()}
     if any(at(terms, np.array([1 / layer.filters]))[0] > 1 for terms in area.values()):
         return PaperLayer(name, layer.filters, {d: compute[d] for d in ("cpu", "gpu")}, {d: () for d in ("cpu", "gpu")}, {})
