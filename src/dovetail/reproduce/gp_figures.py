@@ -13,7 +13,7 @@ COLOURS = {"fpga": "#2f5bb7", "gpu": "#2e8b57", "cpu": "#d9822b", "sum": "#b7312
            "together": "#6a4fb0", "CPU alone": "#8a8f98", "speed-up": "#b7312f"}
 DASHED = ("CPU alone",)
 """Series that stand for no plan of ours, as in the paper."""
-SHADES = ("#b7312f", "#d9822b", "#2e8b57", "#2f5bb7", "#6a4fb0", "#5a6070")
+SHADES = ("#b7312f", "#d9822b", "#2e8b57", "#2f5bb7", "#6a4fb0", "#5a6070", "#1b9aaa", "#c2185b", "#8bc34a", "#a1772b")
 LEGEND = 150
 """Pixels of its width."""
 Lines = Mapping[str, Sequence[tuple[float, float]]]

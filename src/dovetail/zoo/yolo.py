@@ -11,9 +11,9 @@ from dovetail.zoo.network import Activation, Net
 ANCHORS = 5
 """Boxes that a cell predicts. Source: `num` of yolov2.cfg."""
 BOX = 5
-"""Numbers of a box beside its classes: four coordinates and its confidence."""
+"""Numbers of a box beside its classes: four coordinates and its confidence. Source: Sec. 2 of the paper."""
 HALVINGS = 5
-"""Poolings, so that a cell is 32 pixels wide."""
+"""Poolings, so that a cell is 32 pixels wide. Source: Sec. 2 of the paper."""
 DARKNET = ((32,), (64,), (128, 64, 128), (256, 128, 256), (512, 256, 512, 256, 512), (1024, 512, 1024, 512, 1024))
 """Filters between poolings, 3x3 and 1x1 in turn. Source: Table 6 of the paper."""
 

@@ -131,7 +131,7 @@ def best_per_last_split(problem: Problem, plans: list[_Partial]) -> list[_Partia
     """Of all beginnings that run their last node in the same way, the best one."""
     best: dict[Split, _Partial] = {}
     for plan in sorted(plans, key=lambda p: _worth(problem, p)):
-        best.setdefault(next(reversed(plan.splits.values())), plan)
+        best.setdefault(list(plan.splits.values())[-1], plan)
     return list(best.values())
 
 
