@@ -14,8 +14,19 @@ from dovetail.partition.plan import whole_on
 from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.report import sheet
-from dovetail.reproduce import gains, heterogeneity_2021
-from dovetail.reproduce.heterogeneity_2021 import BLOCKS, PaperBlock, believed, hand_partition, judge
+from dovetail.reproduce import gains, heterogeneity_2021, heterogeneity_modules
+from dovetail.reproduce.heterogeneity_blocks import BLOCKS, PaperBlock, believed, hand_partition, judge
+from dovetail.reproduce.heterogeneity_modules import (
+    NETWORKS,
+    PARTS,
+    boards,
+    hand_nodes,
+    network_graph,
+    of_module,
+    recorded,
+    shared,
+)
+from dovetail.reproduce.heterogeneity_table_1 import OTHERS
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +56,9 @@ def test_the_optimum_is_never_worse_than_the_authors_partition_that_fits(found: 
 
 def test_figure_4_is_drawn_for_every_block_and_both_quantities(found: dict[str, Any]) -> None:
     drawn = heterogeneity_2021.figures(found)
-    assert len(drawn) == 2 * len(BLOCKS)
-    for drawing in drawn.values():
+    blocks = {name: drawing for name, drawing in drawn.items() if name.endswith(("_latency.svg", "_energy.svg"))}
+    assert len(blocks) == 2 * len(BLOCKS)
+    for drawing in blocks.values():
         points = ElementTree.fromstring(drawing).findall(".//{http://www.w3.org/2000/svg}circle")
         assert len(points) == 3 * len(found["blocks"][0]["sizes"])
         assert all(0 <= float(p.attrib["cy"]) <= sheet.HEIGHT for p in points)
@@ -127,3 +139,55 @@ def test_times_with_and_without_the_measuring_loop_are_no_gain() -> None:
     for pair in ((removed, mixed), (mixed, mixed)):
         with pytest.raises(AssertionError, match="times of different kinds are no gain"):
             gains.gain([pair[0]], [pair[1]], "s")
+
+
+def test_figure_4_has_a_point_of_every_module_on_every_platform(found: dict[str, Any]) -> None:
+    drawn = heterogeneity_2021.figures(found)
+    for name, network in found["networks"].items():
+        drawing = ElementTree.fromstring(drawn[f"figure_4_{name.replace('.', '')}.svg"])
+        titles = [t.text for t in drawing.findall(".//{http://www.w3.org/2000/svg}circle/{http://www.w3.org/2000/svg}title")]
+        assert titles == [f"{m['module']}, {what}" for what in ("GPU alone", "by hand", "optimum") for m in network["modules"]]
+
+
+def test_table_1_has_its_ten_other_works_beside_ours(found: dict[str, Any]) -> None:
+    text = heterogeneity_2021.text(found)
+    assert len(OTHERS) == len(found["other_works"]) == 10
+    assert all(one.algorithm in text and one.energy in text for one in OTHERS)
+    assert text.count("ours, their partition") == len(BLOCKS)
+
+
+def test_the_record_holds_every_module_and_gives_no_gain_to_what_does_not_fit() -> None:
+    networks = recorded()["networks"]
+    assert list(networks) == list(NETWORKS)
+    assert [len(one["modules"]) for one in networks.values()] == [8, 17, 16]
+    for network in networks.values():
+        for one in network["modules"]:
+            fits = all(used <= limit for _, used, limit in one["resources"])
+            assert one["hand"]["fits"] == fits == (one["sixteenths"] == PARTS) == (one["gain"]["hand"]["energy"] is not None)
+            assert one["part"]["fits"]
+            for key in ("energy", "latency", "edp"):
+                reached = [one[way][key] for way in ("part", "folded") if one[way]["fits"]]
+                assert one["best"][key][key] <= min(reached) * (1 + 1e-9)
+        whole = network["whole"]
+        for key, found in whole["best"].items():
+            assert found[key] <= whole["gpu"][key] / whole["gain"][f"best for {key}"][key] * (1 + 1e-9)
+            assert found["edp"] == pytest.approx(found["energy"] * found["latency"])
+
+
+def test_a_module_stands_at_its_place_and_its_largest_part_fits() -> None:
+    whole, (board, gpu_board) = network_graph("squeezenet1.1"), boards()
+    last = list(NETWORKS["squeezenet1.1"]())[-1]
+    found = of_module(last, whole, board, gpu_board, sizes=(7,))
+    assert found["input"] == [512, 13, 13]
+    assert not found["hand"]["fits"]
+    assert 0 <= found["sixteenths"] < PARTS
+    assert hand_nodes(last, whole) == ["fire9_expand3x3"]
+    split = shared(whole, {"fire9_expand3x3": 4})["fire9_expand3x3"]
+    assert [(p.device, p.start, p.stop) for p in split.pieces] == [("fpga", 0, 64), ("gpu", 64, 256)]
+
+
+def test_modules_are_told_with_their_totals(found: dict[str, Any]) -> None:
+    text = heterogeneity_modules.text(found)
+    assert all(f"{name}, whole:" in text for name in NETWORKS)
+    assert "features.17" in text
+    assert "folded, one FPGA" in text

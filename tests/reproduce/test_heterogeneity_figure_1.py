@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from dovetail.reproduce.gains import Times
-from dovetail.reproduce.heterogeneity_figure_1 import FILTERS, KERNELS, reproduce, text
+from dovetail.reproduce.heterogeneity_figure_1 import FILTERS, KERNELS, figures, reproduce, text
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +47,16 @@ def test_a_layer_that_does_not_fit_has_no_gain(figure: dict[str, Any]) -> None:
         for key, gain in r["gain"].items():
             assert gain == (r["gpu"][key] / r["fpga"][key] if r["ours"]["fits"] else None)
     assert "no fit" in text(figure)
+
+
+def test_the_drawing_marks_what_is_outside_the_measured_range_and_what_does_not_fit(figure: dict[str, Any]) -> None:
+    drawn = figures(figure)
+    assert len(drawn) == 2 * len(KERNELS)
+    for kernel in KERNELS:
+        drawing = ElementTree.fromstring(drawn[f"figure_1b_{kernel}x{kernel}.svg"])
+        layers = [r for r in figure["layers"] if r["kernel"] == kernel]
+        marks = [e.attrib.get("class") for e in drawing.iter()]
+        outside = sum(r["gpu"]["extrapolated"] + r["fpga"]["extrapolated"] for r in layers)
+        assert marks.count("outside") == outside + 1  # and one in the legend
+        assert marks.count("inside") == 2 * len(layers) - outside + 2
+        assert marks.count("nofit") == sum(not r["fpga"]["fits"] for r in layers)

@@ -1,12 +1,13 @@
-"""Inverted residual blocks five ways: one engine (FIRB), that with its projection in passes, three engines, by themselves, rows.
+"""Inverted residual blocks six ways: one engine (FIRB), that in passes or of least energy, three engines, by themselves, rows.
 
 `python bench/engines.py --part firb --json FILE [--network mobilenet-v2] [--board zcu102] [--pace 150000] [--only BLOCK]
 [--simulate] [--synthesize BLOCK]`: for every block of the network alone, bits of all buffers of the generated design (line,
 window and word memories, FIFOs, held words), latency, interval and estimated area: `engine` is FIRB as one engine
-(`fpga/engines/firb.py`), `folded` the cheapest one whose projection shares multipliers, `firb` the folds of `engine` in three
-engines, `plain` the folds each layer would get by itself. The last way is counted, not built: between two layers lie the rows the
-next one reads and one that is being written (or two frames), as in plain pipelining of FiBHA's papers. `--simulate` runs the
-designs of every block in Verilator against the reference, `--synthesize` counts those of one block with Yosys.
+(`fpga/engines/firb.py`), `folded` the cheapest one whose projection shares multipliers, `thrifty` the one of least energy above
+idle for a frame of those that the device holds, `firb` the folds of `engine` in three engines, `plain` the folds each layer would
+get by itself. The last way is counted, not built: between two layers lie the rows the next one reads and one that is being
+written (or two frames), as in plain pipelining of FiBHA's papers. `--simulate` runs the designs of every block in Verilator
+against the reference, `--synthesize` counts those of one block with Yosys.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_options
 from dovetail.cost.folded import folds_of, pace_of, shape_of, sum_of_parts, twins_allowed
 from dovetail.cost.folded_area import folded_cost
+from dovetail.cost.power import power_w
 from dovetail.fpga.assemble import build_design, design_modules
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.toolchain.simulate import simulate
@@ -105,9 +107,9 @@ def figures(graph: Graph, folds: Mapping[str, Fold], device: Device, simulated: 
 
 def compared(part: Graph, folds: Mapping[str, Fold], device: Device, simulated: bool, family: str | None,
              name: str) -> dict[str, Any]:
-    """All four ways of one block."""
+    """All ways of one block."""
     return {"engine": figures(part, folds, device, simulated, family, (name,)),
-            **_folded(part, device, simulated, family, name),
+            **_folded(part, device, simulated, family, name), **_thrifty(part, device, simulated, family, name),
             "firb": figures(part, folds, device, simulated, family),
             "plain": figures(part, folds_of(part, device), device, simulated, family),
             "row_buffer_bits": row_buffer_bits(part, False), "frame_buffer_bits": row_buffer_bits(part, True)}
@@ -128,8 +130,19 @@ def _folded(part: Graph, device: Device, simulated: bool, family: str | None, na
     return {"folded": figures(part, folds, device, simulated, family, (name,))}
 
 
+def _thrifty(part: Graph, device: Device, simulated: bool, family: str | None, name: str) -> dict[str, Any]:
+    """The engine of least energy above idle among those that the device holds."""
+    (block,), pace = bottlenecks(part), pace_of(device)
+    assert pace is not None
+    options = [o for o in firb_options(part, block, device.model, twins_allowed(device), pace)
+               if all(amount <= device.resources.get(r, 0.0) for r, amount in o.resources)]
+    best = min(options, key=lambda o: power_w(dict(o.resources), device) * o.steps)
+    folds = {node.name: fold for node, fold in zip(block.layers, best.folds, strict=True)}
+    return {"thrifty": figures(part, folds, device, simulated, family, (name,))}
+
+
 def tell(name: str, found: Mapping[str, Any]) -> None:
-    kinds = [way for way in ("engine", "folded", "firb", "plain") if way in found]
+    kinds = [way for way in ("engine", "folded", "thrifty", "firb", "plain") if way in found]
     ways = "; ".join(f"{way} {found[way]['buffer_bits']:,} bits, {found[way]['latency_cycles']:,} clocks, "
                      f"{found[way].get('counted', found[way]['estimated'])}" for way in kinds)
     print(f"{name}: {ways}; rows {found['row_buffer_bits']:,} frames {found['frame_buffer_bits']:,} bits", flush=True)

@@ -1,9 +1,7 @@
 """Heterogeneity 2021 (Carballo-Hernández, Pelcat, Berry): Figure 4 and Table I, the authors' hand partitions on our models.
 
 Blocks of three networks run on a Jetson TX2's GPU alone, and on that GPU with a Cyclone 10 GX over PCIe, at input sizes
-from 224 down to 4. Who computes what is the authors' choice, given here as fixed assignments. Parallel blocks are judged in
-concurrent mode, where branches on different devices run at once; sequential ones add everything up, as the authors do.
-The GPU alone runs on a board without the FPGA, which there also draws no idle power.
+from 224 down to 4 (heterogeneity_blocks.py). The GPU alone runs on a board without the FPGA, which there draws no idle power.
 
 The FPGA holds our hardware or, told so, has area and clock of the authors' rows. Processors are priced without the measuring
 loop in both cases: the rows have no depthwise layers, so with the loop some layers of a block would carry it and others not. What
@@ -12,145 +10,35 @@ does not fit has no gain.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import log2, log10
-from pathlib import Path
 from typing import Any
 
-from dovetail.ir import Graph
-from dovetail.ir.onnx.builder import OnnxBuilder
-from dovetail.ir.onnx.read import read_onnx
-from dovetail.numerics.tables import tabulate
-from dovetail.partition.device_costs import DeviceCosts
-from dovetail.partition.evaluate import evaluate
 from dovetail.partition.options import PROOF
-from dovetail.partition.plan import Assignment, Goal, Mode, whole_on
-from dovetail.partition.problem import Problem
+from dovetail.partition.plan import Assignment, Goal, whole_on
 from dovetail.partition.solve import plan
-from dovetail.platform.device import Kind, ModelSet, Platform
+from dovetail.platform.device import ModelSet, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
-from dovetail.reproduce import gains, gp_figures
+from dovetail.reproduce import gains, gp_figures, heterogeneity_modules
+from dovetail.reproduce.heterogeneity_blocks import (
+    BLOCKS,
+    BOARD,
+    GPU_BOARD,
+    KEYS,
+    SIZES,
+    PaperBlock,
+    believed,
+    hand_partition,
+    judge,
+)
+from dovetail.reproduce.heterogeneity_table_1 import OTHERS, table_1
 from dovetail.terminal import table
-from dovetail.zoo.mobilenet import inverted_residual
-from dovetail.zoo.network import Moments, Net
-from dovetail.zoo.shufflenet import v2_unit
-from dovetail.zoo.squeezenet import fire
 
-SIZES = (224, 112, 56, 28, 14, 7, 4)
-"""Sides of the input that Figure 4 averages over."""
-BOARD, GPU_BOARD = "tx2-c10gx", "tx2"
-KEYS = ("energy", "latency")
 HARDWARE = {ModelSet.PLANNING: "hardware we generate",
             ModelSet.MEASURED: "area and clock of the authors' hardware by their Quartus rows, whose M20K counts end at 587"}
 """What the FPGA holds, by the set of models believed of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """What the paper says of a block, as gains over the GPU alone: Table I, and its text and abstract in words."""
-
-    energy: float
-    latency: float
-    text: str
-
-
-Write = Callable[[Net, str], str]
-"""Writes a block behind an input; returns its output."""
-
-
-@dataclass(frozen=True, slots=True)
-class PaperBlock:
-    """One building block, channels of its input, the nodes (by ending) the authors give to the FPGA, and how it runs."""
-
-    name: str
-    channels: int
-    write: Write
-    on_fpga: tuple[str, ...]
-    parallel: bool
-    partition: str
-    printed: Printed
-    why: str
-
-    def graph(self, side: int) -> Graph:
-        """The block on a square input, weights seeded by their names."""
-        net = Net(OnnxBuilder(self.name), side)
-        x = net.builder.input("input", (1, self.channels, side, side))
-        net.moments[x] = Moments(0.0, 1.0)
-        content = net.builder.serialize([self.write(net, x)], 0)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "block.onnx"
-            path.write_bytes(content)
-            return tabulate(read_onnx(path).graph)
-
-
-_SHUFFLE = Printed(1.39, 1.35, "abstract: 25 % less energy, 21 % less latency; text: 25 % faster, 21 % less energy")
-BLOCKS = (
-    PaperBlock("Fire", 64, lambda net, x: fire(net, x, "fire", 16, 64), ("_expand3x3",), True,
-          "expand 3x3 on the FPGA beside expand 1x1 on the GPU",
-          Printed(1.34, 1.01, "abstract: 21 % to 28 % less energy, same latency; text: up to 28 % less energy, which is 1.39x"),
-          "In our GPU model the 3x3 expansion is the longest part of the block, so the block gets shorter without it, where the "
-          "paper finds the 1x1 expansion alone to take as long; at the authors' 11 ALM per weight its 9,216 weights do not fit."),
-    PaperBlock("Bottleneck 0.5x", 16, lambda net, x: inverted_residual(net, x, "bottleneck", 16, 3, 1, 6),
-          (".expand.conv", ".project.conv"), False,
-          "both 1x1 convolutions on the FPGA, depthwise on the GPU, one after the other",
-          Printed(1.55, 1.26, "abstract: 12 % to 30 % less energy, 4 % to 26 % less latency, up to 1.43x and 1.35x; text: 23 % "
-                  "and 30 %"),
-          "96 channels cross the link twice per block, at the 1.6 GB/s that was measured and not the 2.5 GB/s the paper reckons "
-          "with, which is above the line rate of PCIe gen2 x4, so time falls less than energy does."),
-    PaperBlock("Shuffle reduction 0.5x", 24, lambda net, x: v2_unit(net, x, "unit", 48, True),
-          (".branch1.depthwise.conv", ".branch1.pointwise.conv"), True,
-          "the short branch on the FPGA beside the other on the GPU", _SHUFFLE,
-          "The GPU keeps the longer branch and the FPGA's idle power is charged for all of its time, so energy falls less than "
-          "time does; the paper prints one figure for both kinds of unit."),
-    PaperBlock("Shuffle basic 0.5x", 48, lambda net, x: v2_unit(net, x, "unit", 48, False),
-          (".pointwise1.conv", ".pointwise2.conv"), False,
-          "both 1x1 convolutions on the FPGA, depthwise on the GPU, one after the other", _SHUFFLE,
-          "Two round trips over the link take back most of the time that two convolutions leave the GPU, but not the energy; "
-          "the paper prints one figure for both kinds of unit."),
-)
-"""Fire2 of SqueezeNet 1.1, a block of MobileNetV2 0.5x with its shortcut, the first and the other units of stage 2 of
-ShuffleNetV2 0.5x."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Latency and energy of one frame, of which kind times are, the FPGA's resources, and which limits are missed."""
-
-    latency_s: float
-    energy_j: float
-    times: gains.Times
-    resources: tuple[tuple[str, float, float], ...] = ()
-    """Resource, amount used, limit."""
-    violations: tuple[str, ...] = ()
-
-    def side(self) -> dict[str, Any]:
-        """One side of a comparison."""
-        return {"latency": self.latency_s, "energy": self.energy_j, "fits": not self.violations, "times": self.times.value}
-
-
-def hand_partition(block: PaperBlock, graph: Graph) -> Assignment:
-    """The authors' assignment: some nodes on the FPGA, all others on the GPU."""
-    return {n.name: whole_on("fpga" if n.name.endswith(block.on_fpga) else "gpu") for n in graph.nodes}
-
-
-def judge(graph: Graph, board: Platform, assignment: Assignment, parallel: bool) -> Figures:
-    """Latency and energy of an assignment, branches at once or everything in sequence."""
-    problem = Problem(graph, board, DeviceCosts(), mode=Mode.CONCURRENT if parallel else Mode.SEQUENTIAL)
-    found = evaluate(problem, assignment)
-    used = tuple((r, found.resources[d][r], limit) for d, r, limit in problem.budgets)
-    return Figures(found.latency_s, found.energy_j, gains.times_of(board), used, found.violations)
-
-
-def believed(board: Platform, models: ModelSet) -> Platform:
-    """A board whose FPGA holds what a set of models says; its processors stay without the measuring loop.
-
-    As in the paper, all of the FPGA may be used, and starting a part takes no time of its own.
-    """
-    return replace(board, devices=tuple(replace(d, models=models if d.kind is Kind.FPGA else d.models, dispatch_s=None)
-                                        for d in board.devices)).with_fill(1.0)
 
 
 def reproduce(models: ModelSet = ModelSet.PLANNING, progress: Progress = lambda *_: None,
@@ -173,7 +61,9 @@ def reproduce(models: ModelSet = ModelSet.PLANNING, progress: Progress = lambda 
             "optimum_gain": {key: gains.gain(*_sides(rows, f"best_{key}"), key) for key in KEYS},
             "paper": {"table_1": {"energy": block.printed.energy, "latency": block.printed.latency}, "text": block.printed.text},
             "why": block.why})
-    return {"paper": "heterogeneity-2021", "board": BOARD, "models": models.value, "blocks": found}
+    modules = heterogeneity_modules.recorded() if models is ModelSet.PLANNING else {"networks": {}}
+    return {"paper": "heterogeneity-2021", "board": BOARD, "models": models.value, "blocks": found,
+            "other_works": [one._asdict() for one in OTHERS], **modules}
 
 
 def _row(block: PaperBlock, side: int, board: Platform, gpu_board: Platform) -> dict[str, Any]:
@@ -224,6 +114,9 @@ def text(document: Mapping[str, Any]) -> str:
                 if not all(b["fits"] for b in document["blocks"]) else [])]
     for b in document["blocks"]:
         lines += ["", f"{b['block']}: {b['paper']['text']}.", f"  Why: {b['why']}"]
+    lines += ["", "Table I, other works as the paper prints them:", table_1(document["blocks"])]
+    if document["networks"]:
+        lines += ["", heterogeneity_modules.text(document)]
     return "\n".join(lines)
 
 
@@ -247,4 +140,4 @@ def figures(document: Mapping[str, Any]) -> dict[str, str]:
                 shown[f"{name}{fits}"] = [(log2(side), log10(one[key] * 1e3)) for side, one in sides]
             name = f"figure_4_{b['block'].lower().replace(' ', '_').replace('.', '')}_{key}.svg"
             found[name] = gp_figures.lines(f"Figure 4: {b['block']}, log10 of {unit}", shown, "log2 of the input's side")
-    return found
+    return found | heterogeneity_modules.figures(document)

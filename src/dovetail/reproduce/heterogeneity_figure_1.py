@@ -8,6 +8,7 @@ we generate, weights drawn from a normal distribution and rounded to int8. Its b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log10
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
 from dovetail.reproduce import gains
+from dovetail.reproduce.heterogeneity_figures import Bar, bars
 from dovetail.terminal import table
 
 SIDE, CHANNELS = 224, 3
@@ -102,6 +104,19 @@ def text(document: Mapping[str, Any]) -> str:
         "! does not fit a 10CX220, and has no gain; ~ extrapolated beyond the rows",
         "", table(["kernel", "most filters: authors' rows", "ours"], limits, range(1, 3)),
         f"The paper's limit: {filters} filters of {kernel}x{kernel}.", *(f"  {sentence}" for sentence in document["why"])])
+
+
+def figures(document: Mapping[str, Any]) -> dict[str, str]:
+    """File name to drawing: latency (a) and energy (b) of every layer, as bars; extrapolated values have dashed outlines."""
+    found = {}
+    for key, part, unit in (("latency_s", "a", "milliseconds"), ("energy_j", "b", "millijoules")):
+        for kernel in KERNELS:
+            groups = {f"{r['filters']}": [Bar("FPGA", log10(r["fpga"][key] * 1e3), r["fpga"]["extrapolated"], r["fpga"]["fits"]),
+                                          Bar("GPU", log10(r["gpu"][key] * 1e3), r["gpu"]["extrapolated"])]
+                      for r in document["layers"] if r["kernel"] == kernel}
+            found[f"figure_1{part}_{kernel}x{kernel}.svg"] = bars(
+                f"Figure 1{part}: {kernel}x{kernel} on {SIDE}x{SIDE}x{CHANNELS}, by filters", groups, f"log10 of {unit}")
+    return found
 
 
 def _pair(row: Mapping[str, Any], key: str) -> list[str]:

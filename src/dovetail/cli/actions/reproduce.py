@@ -57,7 +57,8 @@ def reproduce_command(options: argparse.Namespace) -> int:
             models = ModelSet(options.models or ModelSet.PLANNING.value)
             found, text = heterogeneity_2021.reproduce(models, progress), heterogeneity_2021.text
     if options.output:
-        drawn = {gp_2023.text: figures, heterogeneity_2021.text: heterogeneity_2021.figures}.get(text)
+        drawn = {gp_2023.text: figures, heterogeneity_2021.text: heterogeneity_2021.figures,
+                 heterogeneity_figure_1.text: heterogeneity_figure_1.figures}.get(text)
         with replace_folder(options.output, TABLES) as folder:
             for name, drawing in (drawn(found) if drawn is not None else {}).items():
                 (folder / name).write_text(drawing, encoding="utf-8")
