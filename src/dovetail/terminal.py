@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from dovetail.certificate.check import ROUNDED, Verdict
@@ -31,9 +33,22 @@ INSPECTION_BOARD = "tx2-c10gx"
 """The board whose CPU, GPU and FPGA stand for their kinds in `inspect`."""
 
 
+_WIDEST: ContextVar[int | None] = ContextVar("widest", default=None)
+
+
+@contextmanager
+def wide(columns: int = 1000) -> Iterator[None]:
+    """Tables as wide as they are, for files: no terminal cuts them."""
+    token = _WIDEST.set(columns)
+    try:
+        yield
+    finally:
+        _WIDEST.reset(token)
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
     """Columns as wide as their contents; where the last has no room beside the others, it stands below its row."""
-    limit = max(20, shutil.get_terminal_size((160, 24)).columns)
+    limit = _WIDEST.get() or max(20, shutil.get_terminal_size((160, 24)).columns)
     everything = [[shortened(row[0], max(12, limit // 3)), *row[1:]] for row in (head, *rows)]
     widths = [max(len(r[i]) for r in everything) for i in range(len(head))]
     beside = limit - sum(widths[:-1]) - 2 * (len(widths) - 1) >= min(widths[-1], NARROWEST)

@@ -8,13 +8,14 @@ from dovetail.cli.options import Commands
 from dovetail.platform.device import ModelSet
 
 PAPERS = ("gp-2023", "heterogeneity-2021", "compact-2024", "lq-2020")
+ALL = "all"
 
 
 def add_commands(commands: Commands) -> None:
     """`reproduce`."""
     sub = commands.add("reproduce", "a paper's figures and tables on our models, printed values beside ours",
                        "dovetail reproduce heterogeneity-2021 --json -")
-    sub.add_argument("paper", choices=PAPERS, help="which one")
+    sub.add_argument("paper", choices=(*PAPERS, ALL), help="which one, or all of them, item by item")
     sub.add_argument("--models", choices=[ModelSet.PLANNING.value, ModelSet.MEASURED.value],
                      help="heterogeneity-2021: the FPGA with the hardware we generate, or with area and clock of the authors' "
                           "rows; processors are without their measuring loop in both (default: planning)")
@@ -30,5 +31,9 @@ def add_commands(commands: Commands) -> None:
                           "(default: those that come along)")
     sub.add_argument("--boards", action="append", type=int, metavar="N",
                      help="lq-2020: boards of FiC; repeatable (default: several from 1 to 24, which takes minutes)")
+    sub.add_argument("--fresh", action="store_true",
+                     help="compact-2024, lq-2020, all: compute anew what a record holds, which takes half an hour; says what it "
+                          "would take where this package cannot")
     sub.add_argument("-o", "--output", type=Path,
-                     help="write the tables, and the figures of gp-2023 and heterogeneity-2021 as SVG, to this folder")
+                     help="write a page of the whole paper to this folder, as Markdown and HTML, with its tables and drawings; "
+                          "of all papers a folder each")

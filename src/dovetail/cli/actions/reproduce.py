@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from dovetail.cli.options import refuse_unused
-from dovetail.cli.output import emit, progress_bar
+from dovetail.cli.output import emit, progress_bar, warn
+from dovetail.cli.reproduce import ALL
 from dovetail.files import check_folder, replace_folder
 from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import compact_2024_fcm, compact_2024_fibha, gp_2023, heterogeneity_2021, heterogeneity_figure_1, lq_2020
-from dovetail.reproduce.compact_2024_fibha_tables import recorded as recorded_accelerators
-from dovetail.reproduce.compact_2024_fibha_tables import text as accelerators_text
-from dovetail.reproduce.gp_figures import figures
+from dovetail.progress import Progress
+from dovetail.reproduce import page
+from dovetail.reproduce.catalogue import RECORDS, Run, command_of, items_of
+from dovetail.reproduce.papers import PAPERS, Asked
+from dovetail.terminal import table, wide
 
 TABLES = "tables.txt"
 """The file that tells a folder of `reproduce` from anything else."""
@@ -25,11 +28,58 @@ def _check_used(options: argparse.Namespace) -> None:
     compact, blocks = options.paper == "compact-2024", options.paper == "heterogeneity-2021"
     read = {"--figure": (options.figure, blocks), "--models": (options.models, blocks and options.figure != 1),
             "--part": (options.part, compact), "--network": (options.network, compact and options.part == "fibha"),
-            "--boards": (options.boards, options.paper == "lq-2020"),
+            "--boards": (options.boards, options.paper in ("lq-2020", ALL)),
+            "--fresh": (options.fresh, options.paper in ("compact-2024", "lq-2020", ALL)),
             "--record": (options.record, options.paper == "lq-2020"
                          or (compact and not (options.part == "fibha" and options.network)))}
     refuse_unused(f"reproduce {paper}", {name: value for name, (value, used) in read.items() if not used},
                   "`dovetail reproduce --help` says what each belongs to")
+
+
+def _part(options: argparse.Namespace, paper: str) -> str:
+    """The part that is asked for, else the paper's first."""
+    return options.part or (f"figure {options.figure}" if options.figure else next(iter(PAPERS[paper].parts)))
+
+
+def _run(options: argparse.Namespace, paper: str, whole: bool, progress: Progress) -> Run:
+    """The part of a paper that is asked for, or all of it; a record or networks that are given belong to that part."""
+    asked = Asked(ModelSet(options.models or ModelSet.PLANNING.value), (), None, tuple(options.boards or ()), options.fresh)
+    mine = replace(asked, networks=tuple(options.network or ()), record=options.record)
+    part, parts = _part(options, paper), PAPERS[paper].parts
+    documents = {name: each.compute(mine if name == part else asked, progress) for name, each in parts.items()
+                 if whole or name == part}
+    anew = {"fibha"} if options.network or options.fresh else set[str]()
+    given = {record: options.record} if options.record and (record := parts[part].record) else {}
+    return Run(paper, documents, frozenset(anew), given=given)
+
+
+def _kept(runs: list[Run]) -> list[str]:
+    """What `--fresh` left as it was recorded, and what making it anew would take."""
+    return [f"{record.file} stays as recorded; making it anew takes {record.takes}: {record.command}"
+            for run in runs for name, record in RECORDS.items() if record.paper == run.paper and name not in run.anew]
+
+
+def _write(options: argparse.Namespace, runs: list[Run]) -> None:
+    """The pages, all of them or none."""
+    with replace_folder(options.output, TABLES) as folder, wide():
+        written: list[str] = []
+        for run in runs:
+            parts = PAPERS[run.paper].parts
+            tables = {command_of(run.paper, name): parts[name].text(found) for name, found in run.documents.items()}
+            drawings = {file: svg for name, found in run.documents.items() for file, svg in parts[name].figures(found).items()}
+            target = folder / run.paper if options.paper == ALL else folder
+            target.mkdir(exist_ok=True)
+            page.write(target, run.paper, PAPERS[run.paper].title, items_of(run), drawings, tables)
+            written += tables.values()
+        (folder / TABLES).write_text("\n\n".join(written) + "\n", encoding="utf-8")
+
+
+def _items_text(runs: list[Run]) -> str:
+    """Every item of some papers for a terminal."""
+    items = [items_of(run) for run in runs]
+    head = ["paper", "item", "verdict", "the paper", "ours", "ratio", "what"]
+    return "\n".join([table(head, [row for each in items for row in page.item_rows(each)], (5,)), "",
+                      *(f"{each[0].paper}: {page.tally(each)}" for each in items), "", page.RULE])
 
 
 def reproduce_command(options: argparse.Namespace) -> int:
@@ -39,29 +89,19 @@ def reproduce_command(options: argparse.Namespace) -> int:
     _check_used(options)
     for count in options.boards or ():
         load_platform(f"fic:{count}")
+    several = options.paper == ALL
     with progress_bar() as progress:
-        if options.paper == "gp-2023":
-            found, text = gp_2023.reproduce(progress), gp_2023.text
-        elif options.paper == "lq-2020":
-            found = lq_2020.reproduce(progress, counts=options.boards or lq_2020.COUNTS, training=options.record)
-            text = lq_2020.text
-        elif options.paper == "compact-2024" and options.part == "fibha":
-            found = (compact_2024_fibha.reproduce(options.network, progress) if options.network
-                     else recorded_accelerators(options.record))
-            text = accelerators_text
-        elif options.paper == "compact-2024":
-            found, text = compact_2024_fcm.reproduce(options.record), compact_2024_fcm.text
-        elif options.figure == 1:
-            found, text = heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text
-        else:
-            models = ModelSet(options.models or ModelSet.PLANNING.value)
-            found, text = heterogeneity_2021.reproduce(models, progress), heterogeneity_2021.text
+        runs = [_run(options, paper, several or bool(options.output), progress)
+                for paper in (PAPERS if several else (options.paper,))]
     if options.output:
-        drawn = {gp_2023.text: figures, heterogeneity_2021.text: heterogeneity_2021.figures,
-                 heterogeneity_figure_1.text: heterogeneity_figure_1.figures}.get(text)
-        with replace_folder(options.output, TABLES) as folder:
-            for name, drawing in (drawn(found) if drawn is not None else {}).items():
-                (folder / name).write_text(drawing, encoding="utf-8")
-            (folder / TABLES).write_text(text(found) + "\n", encoding="utf-8")
-    emit(options.json, found, lambda: text(found))
+        _write(options, runs)
+    if options.fresh:
+        warn(_kept(runs))
+    if several:
+        found = {run.paper: {"parts": run.documents, "items": [i.document() for i in items_of(run)]} for run in runs}
+        emit(options.json, found, lambda: _items_text(runs))
+    else:
+        part = _part(options, options.paper)
+        document = runs[0].documents[part]
+        emit(options.json, document, lambda: PAPERS[options.paper].parts[part].text(document))
     return 0

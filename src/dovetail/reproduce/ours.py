@@ -1,0 +1,251 @@
+"""Our values of every item that has some, in the order in which items/PAPER.toml names them.
+
+Each is found in the documents of the paper's parts, by the part's name. What a run did not compute raises KeyError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from dovetail.numerics.lq_alexnet import lq_alexnet
+from dovetail.platform.device import Kind
+from dovetail.platform.load import load_platform
+from dovetail.zoo import build
+
+Documents = Mapping[str, Mapping[str, Any]]
+"""What the parts of a paper computed, by the part's name."""
+Find = Callable[[Documents], Sequence[float | None]]
+WHOLE = "all"
+"""The part of papers that have one only."""
+
+
+def _by(rows: Iterable[Mapping[str, Any]], *keys: str) -> dict[Any, Mapping[str, Any]]:
+    """Rows by one key, or by several as a tuple."""
+    return {row[keys[0]] if len(keys) == 1 else tuple(row[k] for k in keys): row for row in rows}
+
+
+def _less(gain: float | None) -> float | None:
+    """A gain as percent less."""
+    return None if gain is None else 100 * (1 - 1 / gain)
+
+
+FIRE, BOTTLENECK = "Fire", "Bottleneck 0.5x"
+UNITS = ("Shuffle reduction 0.5x", "Shuffle basic 0.5x")
+
+
+def _block(documents: Documents, name: str) -> Mapping[str, Any]:
+    return _by(documents["figure 4"]["blocks"], "block")[name]
+
+
+def _single(key: str) -> Find:
+    """Figure 1: gains of two layers, by time or energy."""
+    def find(documents: Documents) -> Sequence[float | None]:
+        rows = _by(documents["figure 1"]["layers"], "filters", "kernel")
+        return [rows[filters, 5]["gain"][key] for filters in (16, 64)]
+    return find
+
+
+def _means(name: str) -> Find:
+    """Figure 4: latency and energy of a block, GPU alone and by hand, mean over sizes."""
+    def find(documents: Documents) -> Sequence[float | None]:
+        rows = _block(documents, name)["sizes"]
+        return [1e3 * fmean(r[side][key] for r in rows) for key in ("latency", "energy") for side in ("gpu", "hand")]
+    return find
+
+
+def _gains(documents: Documents, which: str, pairs: Iterable[tuple[str, str]]) -> list[float | None]:
+    return [_block(documents, block)[which][key] for block, key in pairs]
+
+
+def _range(documents: Documents, name: str, key: str) -> list[float]:
+    """Least and most percent by which the authors' partition lowers something, over sizes."""
+    found = [100 * (1 - r["hand"][key] / r["gpu"][key]) for r in _block(documents, name)["sizes"]]
+    return [min(found), max(found)]
+
+
+def _faster_on_fpga(documents: Documents) -> Sequence[float]:
+    rows = [r["gain"] for r in documents["figure 1"]["layers"] if r["fpga"]["fits"]]
+    return [100 * fmean(r[key] > 1 for r in rows) for key in ("latency_s", "energy_j")]
+
+
+def _link_rate(_: Documents) -> Sequence[float]:
+    return [next(x for x in load_platform("tx2-c10gx").links if "fpga" in x.ends).bandwidth_bytes_per_s / 1e9]
+
+
+def _better_blocks(documents: Documents) -> Sequence[float]:
+    return [100 * fmean(any((g or 0) > 1 for g in b["gain"].values()) for b in documents["figure 4"]["blocks"])]
+
+
+BOTH_UNITS = {key: [(unit, key) for unit in UNITS] for key in ("energy", "latency")}
+HETEROGENEITY: dict[str, Find] = {
+    "Figure 1a": _single("latency_s"), "Figure 1b": _single("energy_j"),
+    "Figure 4a": _means(FIRE), "Figure 4b": _means(BOTTLENECK), "Figure 4c": _means(UNITS[0]),
+    "Table I": lambda d: _gains(d, "gain", [*((block, key) for block in (FIRE, BOTTLENECK) for key in ("energy", "latency")),
+                                            *BOTH_UNITS["energy"], *BOTH_UNITS["latency"]]),
+    "Abstract, SqueezeNet": lambda d: [*_range(d, FIRE, "energy"), _less(_block(d, FIRE)["gain"]["latency"])],
+    "Abstract, MobileNetV2": lambda d: [*_range(d, BOTTLENECK, "energy"), *_range(d, BOTTLENECK, "latency")],
+    "Abstract, ShuffleNetV2": lambda d: [*map(_less, _gains(d, "gain", BOTH_UNITS["energy"] + BOTH_UNITS["latency"]))],
+    "Abstract, direct mapping": _faster_on_fpga,
+    "Section V, SqueezeNet": lambda d: [_less(_block(d, FIRE)["best_gain"]["energy"])],
+    "Section V, MobileNetV2": lambda d: [_less(_block(d, BOTTLENECK)["best_gain"][key]) for key in ("latency", "energy")],
+    "Section V, ShuffleNetV2": lambda d: [*map(_less, _gains(d, "best_gain", BOTH_UNITS["latency"] + BOTH_UNITS["energy"]))],
+    "Section III, limit": lambda d: [d["figure 1"]["limit"][whose]["5x5"] for whose in ("authors_rows", "ours")],
+    "Section V, link": _link_rate, "Conclusion": _better_blocks}
+
+NETWORKS = ("AlexNet", "VGG16", "ResNet18")
+
+
+def _network(documents: Documents, name: str, limited: bool) -> Mapping[str, Any]:
+    """Figure 9 of a network on a streaming FPGA, within its area or without limits."""
+    return _by(documents[WHOLE]["figure_9"], "network", "fpga", "area_limited")[name, "streaming", limited]
+
+
+def _share(layer: Mapping[str, Any], device: str) -> float:
+    return 100 * float(layer["filters"].get(device, 0) / sum(layer["filters"].values()))
+
+
+def _first(limited: bool, *networks: str) -> Find:
+    """Figure 9: percent of the first layer's filters on the FPGA."""
+    return lambda d: [_share(_network(d, n, limited)["layers"][0], "fpga") for n in networks]
+
+
+def _energy(documents: Documents, power: str, name: str) -> Mapping[str, Any]:
+    return _by(documents[WHOLE]["energy"], "network", "power")[name, power]
+
+
+def _reading(documents: Documents, devices: int, fpga: str, limited: bool) -> Mapping[str, Any]:
+    return next(r for r in documents[WHOLE]["readings_of_printed_filters"]
+                if (len(r["devices"]), r["fpga"], r["area_limited"]) == (devices, fpga, limited))
+
+
+def _example(documents: Documents) -> Sequence[float]:
+    found = documents[WHOLE]["figure_3_and_4"]
+    return [*found["channels"], found["iteration"], found["alpha"]]
+
+
+GEOMETRIC: dict[str, Find] = {
+    "Figure 3": _example, "Figure 4": lambda d: [d[WHOLE]["figure_3_and_4"]["us"]],
+    "Figure 5": lambda d: d[WHOLE]["figure_5"]["channels"],
+    "Figure 7": lambda d: [d[WHOLE]["figure_7"]["100"][19]], "Figure 8": lambda d: [d[WHOLE]["figure_8"]["100"]],
+    "Figure 9a": _first(True, "AlexNet"), "Figure 9b": _first(True, "VGG16"), "Figure 9c": _first(True, "ResNet18"),
+    "Table 1": lambda d: [g for n in NETWORKS for g in _network(d, n, False)["gain_over_cpu"]["paid"]],
+    "Abstract, latency": lambda d: [_network(d, n, True)["gain_over_balanced"] for n in NETWORKS],
+    "Abstract, energy": lambda d: [_energy(d, "rows", n)["gain_over_balanced"] for n in NETWORKS],
+    "Section 5.2, first layer": lambda d: [_reading(d, n, "streaming", False)["first_on_fpga"] for n in (3, 2)],
+    "Section 5.2, deep layers": lambda d: [_reading(d, 3, "streaming", True)["last_on_gpu"]],
+    "Section 5.2, over 80 %": _first(False, *NETWORKS),
+    "Section 5.2, energy": lambda d: [g for n in NETWORKS for g in _energy(d, "constant", n)["gain_over_cpu"]]}
+
+
+def _alexnet(_: Documents) -> Sequence[float]:
+    graph = lq_alexnet()
+    return [graph.parameters / 1e6, 2 * graph.macs / 1e9]
+
+
+def _sizes(_: Documents) -> Sequence[float]:
+    (fpga,) = load_platform("fic:1").of_kind(Kind.FPGA)
+    return [len(build("squeezenet1.0")) / 1e6, fpga.resources["bram36"] * 36 * 1024 / 8e6]
+
+
+def _datapath(form: str) -> Find:
+    return lambda d: [d[WHOLE]["measured"]["datapaths"][f"5x5, 8 to 4: {form}"]["xcup"]["lut"]]
+
+
+def _layer(documents: Documents, name: str) -> Mapping[str, Any]:
+    return _by(documents[WHOLE]["one_board"], "layer")[name]
+
+
+def _cut(documents: Documents) -> Sequence[float]:
+    found = documents[WHOLE]["measured"]["full_cut"]
+    return [len(found["layers"]), found["values"] if found["bit_exact"] else 0]
+
+
+def _conv2_parts(documents: Documents) -> Sequence[float]:
+    parts = documents[WHOLE]["measured"]["alexnet_conv2_cycles"]["parts_of_xcku095"]
+    return [100 * parts[key] for key in ("bram", "lut", "dsp")]
+
+
+def _conv2_logic(documents: Documents) -> Sequence[float]:
+    (fpga,) = load_platform("fic:1").of_kind(Kind.FPGA)
+    area = documents[WHOLE]["measured"]["alexnet_conv2_cycles"]["area_xcku095"]
+    return [100 * area["ff"] / fpga.resources["register"], 100 * area["lut"] / fpga.resources["lut"]]
+
+
+def _folds(documents: Documents) -> Sequence[float]:
+    cycles = [row["cycles"] for row in documents[WHOLE]["conv2_folds"]]
+    return [100 * min(cycles) / max(cycles)]
+
+
+def _busiest_link(documents: Documents) -> Sequence[float]:
+    row = documents[WHOLE]["measured"]["fic"]["3"]
+    return [100 * row["cells_of_busiest_link"] / row["pace_clocks"]]
+
+
+def _bits(documents: Documents) -> Sequence[float | None]:
+    rows = _by(documents[WHOLE]["conv2_bits"], "weights", "activations")
+    return [rows[bits][key] for key in ("lut", "accuracy") for bits in ((1, 2), (2, 2), (3, 3))]
+
+
+def _convolutions(documents: Documents) -> Sequence[float]:
+    rows = [r for r in documents[WHOLE]["one_board"] if r["layer"].startswith("conv")]
+    return [100 * max(r[key] for r in rows) for key in ("bram", "lut")]
+
+
+CODES: dict[str, Find] = {
+    "Figure 2.8": _alexnet, "Figure 3.1": _sizes, "Figure 3.2": lambda _: [int(np.float32(20_422_242).view(np.uint32))],
+    "Figure 4.2": _datapath("mux"), "Figure 4.3": _datapath("table"), "Figure 4.4": _datapath("popcount"),
+    "Figure 4.8": lambda d: [d[WHOLE]["figure_4_8"]["places"] ** 0.5], "Figure 4.10": _cut,
+    "Figure 5.1b": lambda d: [100 * _layer(d, "conv1")[key] for key in ("bram", "lut", "dsp")], "Figure 5.1d": _conv2_parts,
+    "Table 4.1": _folds, "Table 5.1, logic": _conv2_logic,
+    "Table 5.2, pps_1": lambda d: [_layer(d, "conv1")["pace_clocks"]],
+    "Table 5.2, pps_2": lambda d: [d[WHOLE]["measured"]["alexnet_conv2_cycles"]["value"]],
+    "Section 4.1.2, one layer": _convolutions, "Section 4.1.2, boards": lambda d: [d[WHOLE]["boards"]["fic"]["least_by_memory"]],
+    "Abstract, links": _busiest_link, "Abstract, bits": _bits}
+
+
+def _highest(claim: str, what: str) -> Find:
+    return lambda d: [max(d["fibha"]["ours"][claim][what].values())]
+
+
+def _frames(claim: str, *networks: str) -> Find:
+    return lambda d: [d["fibha"]["ours"][claim]["frames/s"][f"zcu102 {n}"] for n in networks]
+
+
+def _inverted(what: str) -> Find:
+    return lambda d: [100 * (1 - ratio) for ratio in d["fibha"]["ours"]["FIRB"][what].values()]
+
+
+def _energies(documents: Documents) -> Sequence[float]:
+    found = documents["fibha"]["ours"]["energy"]
+    return [100 * (max(found[what].values()) - 1) for what in ("frames per joule of the board, against SEML", "against SESL")]
+
+
+def _gpus(documents: Documents) -> Sequence[float]:
+    own = documents["fibha"]["boards"]["zcu102"]["mobilenet-v2"]["fibha"]["batch1_mj"]
+    return [documents["fibha"]["gpus"]["mobilenet-v2"][gpu]["batch1_mj"] / own for gpu in ("tx2", "h200")]
+
+
+def _pairs(ratio: str) -> Find:
+    return lambda d: [_by(d["fcm"]["pairs"], "arithmetic", "images")["fp32", 1][ratio]["best"]]
+
+
+COMPACT: dict[str, Find] = {
+    "Abstract, throughput": lambda d: [max(d["fibha"]["ours"][f"over {kind}"]["frames/s"].values()) for kind in ("SEML", "SESL")],
+    "Abstract, utilisation": _highest("utilisation", "multiplications per multiplier and clock"), "Abstract, energy": _energies,
+    "Abstract, fused kernels": _pairs("fused_over_cudnn"), "Paper III, over layers apart": _pairs("fused_over_apart"),
+    "Abstract, end to end": lambda d: [d["fcm"]["network_over_compiler"]["value"]],
+    "Abstract, energy of kernels": lambda d: [100 * d["fcm"]["energy_of_compiler"]["value"]],
+    "Paper I, over SEML": _frames("over SEML", "mobilenet-v1", "mobilenet-v2", "proxylessnas-mobile"),
+    "Paper I, over SESL": _frames("over SESL", "mobilenet-v2"),
+    "Paper II, FIRB memory": _inverted("buffer bits, against three engines"),
+    "Paper II, FIRB energy": _inverted("energy above idle, against three engines"),
+    "Paper II, three boards": lambda d: [d["fibha"]["boards"][b]["mobilenet-v2"]["fibha"]["fps_200mhz"]
+                                         for b in ("zc706", "kcu105", "zcu102")],
+    "Paper II, two GPUs": _gpus}
+
+OURS: dict[str, dict[str, Find]] = {
+    "heterogeneity-2021": HETEROGENEITY, "gp-2023": GEOMETRIC, "lq-2020": CODES, "compact-2024": COMPACT}

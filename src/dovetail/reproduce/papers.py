@@ -1,0 +1,78 @@
+"""The papers and their parts: what computes each, its tables for a terminal, and its drawings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dovetail.platform.device import ModelSet
+from dovetail.progress import Progress
+from dovetail.reproduce import (
+    compact_2024_fcm,
+    compact_2024_fibha,
+    compact_2024_fibha_tables,
+    gp_2023,
+    gp_figures,
+    heterogeneity_2021,
+    heterogeneity_figure_1,
+    lq_2020,
+)
+from dovetail.reproduce.ours import WHOLE
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a user asks of a paper; empty means as it comes."""
+
+    models: ModelSet = ModelSet.PLANNING
+    networks: tuple[str, ...] = ()
+    record: Path | None = None
+    boards: tuple[int, ...] = ()
+    fresh: bool = False
+    """Compute anew what a record holds, where that needs nothing but this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a paper: its document, its tables, its drawings by file name, and the records its items may come from."""
+
+    compute: Callable[[Asked, Progress], dict[str, Any]]
+    text: Callable[[Document], str]
+    figures: Callable[[Document], dict[str, str]] = lambda _: {}
+    record: str | None = None
+    """The record that `Asked.record` stands in for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper: its title for people, and its parts; the first is what a terminal shows unless told otherwise."""
+
+    title: str
+    parts: Mapping[str, Part]
+
+
+def _accelerators(asked: Asked, progress: Progress) -> dict[str, Any]:
+    if asked.networks or asked.fresh:
+        return compact_2024_fibha.reproduce(asked.networks or compact_2024_fibha.NETWORKS, progress)
+    return compact_2024_fibha_tables.recorded(asked.record)
+
+
+PAPERS = {
+    "gp-2023": Paper("GP partitioning 2023", {
+        WHOLE: Part(lambda _, progress: gp_2023.reproduce(progress), gp_2023.text, gp_figures.figures)}),
+    "heterogeneity-2021": Paper("Heterogeneity 2021", {
+        "figure 4": Part(lambda asked, progress: heterogeneity_2021.reproduce(asked.models, progress), heterogeneity_2021.text,
+                         heterogeneity_2021.figures),
+        "figure 1": Part(lambda _, progress: heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text)}),
+    "compact-2024": Paper("Compact DNNs 2024", {
+        "fcm": Part(lambda asked, _: compact_2024_fcm.reproduce(asked.record), compact_2024_fcm.text, record="gpu_fcm"),
+        "fibha": Part(_accelerators, compact_2024_fibha_tables.text, record="fibha")}),
+    "lq-2020": Paper("LQ multi-FPGA 2020", {
+        WHOLE: Part(lambda asked, progress: lq_2020.reproduce(progress, counts=asked.boards or lq_2020.COUNTS,
+                                                              training=asked.record), lq_2020.text, record="training")}),
+}
+"""In the order in which `reproduce all` takes them."""
