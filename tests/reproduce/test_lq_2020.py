@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -14,7 +15,7 @@ from dovetail.errors import UsageError
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import lq_2020
+from dovetail.reproduce import lq_2020, lq_figures
 from dovetail.reproduce.lq_2020_layers import (
     bits_of_conv2,
     bits_table,
@@ -149,3 +150,20 @@ def test_the_record_that_comes_along_holds_what_was_measured() -> None:
     boards = record["memories"]["boards"].values()
     assert max(b["part"] for b in boards) < 1
     assert all(b["bram36"] == pytest.approx(b["bram36_model"], rel=0.01) for b in boards)
+
+
+@pytest.mark.verilator
+def test_the_program_of_figure_4_8_simulates_in_the_clocks_of_its_closed_form() -> None:
+    found = lq_2020.figure_4_8(simulated=True)
+    for form, run in found["simulated"].items():
+        assert run == {"places": found["places"], "latency_cycles": found["forms"][form]["latency_cycles"], "bit_exact": True}
+
+
+def test_quantizers_folds_and_boards_are_drawn() -> None:
+    record = json.loads((resources.files("dovetail.reproduce") / "records" / lq_2020.RECORD).read_text(encoding="utf-8"))
+    folds = [{"products_at_once": 25, "cycles": 1000}, {"products_at_once": 100, "cycles": 250}]
+    drawn = lq_figures.figures({"measured": record, "conv2_folds": folds})
+    assert list(drawn) == ["figure_3_7.svg", "table_4_1.svg", "boards.svg"]
+    assert all(ElementTree.fromstring(svg).tag.endswith("svg") for svg in drawn.values())
+    corners = lq_figures._steps((0.5, 1.0))
+    assert corners == [(0.0, 0.0), (0.25, 0.0), (0.25, 0.5), (0.75, 0.5), (0.75, 1.0), (1.25, 1.0), (1.25, 1.5), (2.0, 1.5)]

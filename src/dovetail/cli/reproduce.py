@@ -32,8 +32,8 @@ def add_commands(commands: Commands) -> None:
     sub.add_argument("--boards", action="append", type=int, metavar="N",
                      help="lq-2020: boards of FiC; repeatable (default: several from 1 to 24, which takes minutes)")
     sub.add_argument("--fresh", action="store_true",
-                     help="compact-2024, lq-2020, all: compute anew what a record holds, which takes half an hour; says what it "
-                          "would take where this package cannot")
+                     help="compact-2024, lq-2020, all: compute accelerators anew (half an hour), simulate Figure 4.8's program; "
+                          "says what making other records anew takes")
     sub.add_argument("-o", "--output", type=Path,
                      help="write a page of the whole paper to this folder, as Markdown and HTML, with its tables and drawings; "
                           "of all papers a folder each")

@@ -27,7 +27,7 @@ ABSENT = "has no value in this run"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RecordFile:
     """A committed file of results, the command that writes it, and what that takes."""
 
     paper: str
@@ -45,13 +45,17 @@ class Record:
 
 
 RECORDS = {
-    "fibha": Record("compact-2024", "fibha.json", "python bench/fibha.py --json FILE", "22 minutes, or --fresh"),
-    "firb": Record("compact-2024", "fibha.json", "python bench/engines.py --part firb --json FILE", "minutes"),
-    "gpu_fcm": Record("compact-2024", "gpu_fcm.json", "python bench/gpu_fcm.py --json FILE", "an NVIDIA GPU and 28 minutes"),
-    "lq": Record("lq-2020", "lq_2020.json", "python bench/lq.py --json FILE", "Verilator, Yosys and hours"),
-    "training": Record("lq-2020", "lq_training.json", "python bench/lq_training.py --json FILE",
+    "fibha": RecordFile("compact-2024", "fibha.json", "python bench/fibha.py --json FILE", "22 minutes, or --fresh"),
+    "firb": RecordFile("compact-2024", "fibha.json", "python bench/engines.py --part firb --json FILE", "minutes"),
+    "gpu_fcm": RecordFile("compact-2024", "gpu_fcm.json", "python bench/gpu_fcm.py --json FILE", "an NVIDIA GPU and 28 minutes"),
+    "lq": RecordFile("lq-2020", "lq_2020.json", "python bench/lq.py --json FILE", "Verilator, Yosys and hours"),
+    "training": RecordFile("lq-2020", "lq_training.json", "python bench/lq_training.py --json FILE",
                        "an NVIDIA GPU, CIFAR-10 and hours")}
 """Records that items come from, by the name items give them."""
+
+
+SIMULATED = frozenset({"Figure 4.8"})
+"""Items that a run simulates when it is to compute everything anew."""
 
 
 def _committed(path: Path) -> str:
@@ -113,6 +117,7 @@ def _item(run: Run, name: str, entry: Mapping[str, Any], origins: Mapping[str, s
         return PaperItem(run.paper, name, title, values, reason=ABSENT, stated=ItemVerdict.MISSING)
     record: str = entry.get("record", "")
     held = bool(record) and record not in run.anew
-    source = ValueSource.SIMULATED if name in run.simulated else ValueSource.RECORD if held else ValueSource.COMPUTED
-    origin = origins[record] if held else command_of(run.paper, entry.get("part", WHOLE))
+    simulated = name in run.simulated
+    source = ValueSource.SIMULATED if simulated else ValueSource.RECORD if held else ValueSource.COMPUTED
+    origin = origins[record] if held else command_of(run.paper, entry.get("part", WHOLE)) + " --fresh" * simulated
     return PaperItem(run.paper, name, title, values, source, origin, reason, drawn="drawn" in entry)

@@ -21,10 +21,12 @@ from dovetail.cost.lq_folds import coded_cost, coded_folds
 from dovetail.errors import InfeasibleError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.links.system import cells_over_links, slots_over_links, systems_of
+from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Axis, Coded, Conv, Graph, Scheme, Tensor, Window
 from dovetail.numerics.lq import LearnedLayer, coded_node
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
+from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import Assignment, Goal, Piece, Plan, Split
 from dovetail.planning import Options, make_plan
 from dovetail.platform.device import Device, Kind, Platform
@@ -182,8 +184,10 @@ def folds_of_conv2(graph: Graph, device: Device) -> list[dict[str, Any]]:
     return rows
 
 
-def figure_4_8() -> dict[str, Any]:
+def figure_4_8(simulated: bool = False) -> dict[str, Any]:
     """Figure 4.8's test program, one 5x5 filter over one map of 31x31, as our engines: mapped directly, and folded.
+
+    `simulated` runs a frame of seeded codes through both, which needs Verilator.
 
     Its loops over the window (places 3 to 5) are always unrolled here, those over the image (1 and 2) always pipelined. Cycles
     are the designs' closed forms, which simulations hold exactly; a fold cannot share what one filter of one map has.
@@ -197,15 +201,21 @@ def figure_4_8() -> dict[str, Any]:
     graph = Graph("figure_4_8", ("x",), ("y",), (node,), tensors, {c.name: c for c in constants})
     forms: dict[str, dict[str, Fold]] = {"mapped directly": {}, "weights in memory": {"layer": Fold(1, 1, 1)}}
     rows = {form: build_design(graph, "figure_4_8", folds=folds) for form, folds in forms.items()}
-    return {"places": 27 * 27, "forms": {form: {"latency_cycles": d.latency_cycles, "interval_cycles": d.interval_cycles}
-                                         for form, d in rows.items()}}
+    found: dict[str, Any] = {"places": 27 * 27, "forms": {
+        form: {"latency_cycles": d.latency_cycles, "interval_cycles": d.interval_cycles} for form, d in rows.items()}}
+    if simulated:
+        frame = {"x": rng.integers(0, 4, (1, 1, 31, 31))}
+        expected, runs = run_integer(graph, frame)["y"], {form: simulate(d, frame) for form, d in rows.items()}
+        found["simulated"] = {form: {"places": run.outputs["y"].size, "latency_cycles": run.cycles,
+                                     "bit_exact": bool(np.array_equal(run.outputs["y"], expected))} for form, run in runs.items()}
+    return found
 
 
 def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequence[int] = COUNTS,
-              training: Path | None = None) -> dict[str, Any]:
+              training: Path | None = None, simulated: bool = False) -> dict[str, Any]:
     """The paper's legible figures beside ours: every layer on one board, layer 2 by folds and bits, the network on boards.
 
-    `training` is a record of `bench/lq_training.py` in the place of the committed one.
+    `training` is a record of `bench/lq_training.py` in the place of the committed one; `simulated` runs Figure 4.8's program.
     """
     trained = layers.load_training(training)
     progress("draw LQ AlexNet", 0, 1)
@@ -225,7 +235,7 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
     device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
     return {"paper": "lq-2020", "table_5_2": TABLE_5_2, "claims": CLAIMS, "slips": list(SLIPS),
             "weights_mbit": weight_bits_of(graph) / 1e6, "conv2_folds": folds_of_conv2(graph, device),
-            "figure_4_8": figure_4_8(), "one_board": layers.layers_on_one_board(graph, device, layers.LAYER_PACES),
+            "figure_4_8": figure_4_8(simulated), "one_board": layers.layers_on_one_board(graph, device, layers.LAYER_PACES),
             "conv2_bits": layers.bits_of_conv2(graph, device, trained),
             "training": trained, "boards": found, "measured": record}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
@@ -151,6 +152,18 @@ def _sizes(_: Documents) -> Sequence[float]:
     return [len(build("squeezenet1.0")) / 1e6, fpga.resources["bram36"] * 36 * 1024 / 8e6]
 
 
+def _places(documents: Documents) -> Sequence[float]:
+    """Side of Figure 4.8's output, as simulated where it was."""
+    found = documents[WHOLE]["figure_4_8"]
+    return [min((run["places"] for run in found.get("simulated", {}).values()), default=found["places"]) ** 0.5]
+
+
+def _example_code(_: Documents) -> Sequence[float]:
+    """Levels of the basis 0.5, 1.1 from below, and the one nearest to 0.7."""
+    levels = np.sort(weight_values(np.arange(4, dtype=np.uint8).reshape(1, 4), np.asarray([[0.5, 1.1]])).ravel())
+    return [*levels[:2].tolist(), float(levels[np.abs(levels - 0.7).argmin()])]
+
+
 def _datapath(form: str) -> Find:
     return lambda d: [d[WHOLE]["measured"]["datapaths"][f"5x5, 8 to 4: {form}"]["xcup"]["lut"]]
 
@@ -198,13 +211,13 @@ def _convolutions(documents: Documents) -> Sequence[float]:
 CODES: dict[str, Find] = {
     "Figure 2.8": _alexnet, "Figure 3.1": _sizes, "Figure 3.2": lambda _: [int(np.float32(20_422_242).view(np.uint32))],
     "Figure 4.2": _datapath("mux"), "Figure 4.3": _datapath("table"), "Figure 4.4": _datapath("popcount"),
-    "Figure 4.8": lambda d: [d[WHOLE]["figure_4_8"]["places"] ** 0.5], "Figure 4.10": _cut,
+    "Figure 4.8": _places, "Figure 4.10": _cut,
     "Figure 5.1b": lambda d: [100 * _layer(d, "conv1")[key] for key in ("bram", "lut", "dsp")], "Figure 5.1d": _conv2_parts,
     "Table 4.1": _folds, "Table 5.1, logic": _conv2_logic,
     "Table 5.2, pps_1": lambda d: [_layer(d, "conv1")["pace_clocks"]],
     "Table 5.2, pps_2": lambda d: [d[WHOLE]["measured"]["alexnet_conv2_cycles"]["value"]],
     "Section 4.1.2, one layer": _convolutions, "Section 4.1.2, boards": lambda d: [d[WHOLE]["boards"]["fic"]["least_by_memory"]],
-    "Abstract, links": _busiest_link, "Abstract, bits": _bits}
+    "Section 4.1.1, example": _example_code, "Abstract, links": _busiest_link, "Abstract, bits": _bits}
 
 
 def _highest(claim: str, what: str) -> Find:

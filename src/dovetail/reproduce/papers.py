@@ -18,6 +18,7 @@ from dovetail.reproduce import (
     heterogeneity_2021,
     heterogeneity_figure_1,
     lq_2020,
+    lq_figures,
 )
 from dovetail.reproduce.ours import WHOLE
 
@@ -73,6 +74,7 @@ PAPERS = {
         "fibha": Part(_accelerators, compact_2024_fibha_tables.text, record="fibha")}),
     "lq-2020": Paper("LQ multi-FPGA 2020", {
         WHOLE: Part(lambda asked, progress: lq_2020.reproduce(progress, counts=asked.boards or lq_2020.COUNTS,
-                                                              training=asked.record), lq_2020.text, record="training")}),
+                                                              training=asked.record, simulated=asked.fresh),
+                    lq_2020.text, lq_figures.figures, "training")}),
 }
 """In the order in which `reproduce all` takes them."""

@@ -13,7 +13,7 @@ from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
 from dovetail.reproduce import page
-from dovetail.reproduce.catalogue import RECORDS, Run, command_of, items_of
+from dovetail.reproduce.catalogue import RECORDS, SIMULATED, Run, command_of, items_of
 from dovetail.reproduce.papers import PAPERS, Asked
 from dovetail.terminal import table, wide
 
@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace, paper: str, whole: bool, progress: Progres
                  if whole or name == part}
     anew = {"fibha"} if options.network or options.fresh else set[str]()
     given = {record: options.record} if options.record and (record := parts[part].record) else {}
-    return Run(paper, documents, frozenset(anew), given=given)
+    return Run(paper, documents, frozenset(anew), SIMULATED if options.fresh else frozenset(), given)
 
 
 def _kept(runs: list[Run]) -> list[str]:
