@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.files import replace_text
-from dovetail.reproduce.item import ItemVerdict
+from dovetail.reproduce.item import DRAWN, ItemVerdict
 from dovetail.reproduce.page import RULE, shown
 from dovetail.reproduce.papers import PAPERS
 
@@ -79,11 +79,11 @@ def problems(listed: Sequence[Listed], wanted: Mapping[str, Any]) -> Iterator[st
 
 
 def counts(listed: Sequence[Listed]) -> dict[str, Any]:
-    """How many items have which verdict, and which."""
+    """How many items have which verdict, and which; of how many numbers are compared, and how many are only drawn."""
     found = {key: [f"{line.paper}: {line.item}" for line in listed if line.verdict is verdict] for verdict, key in KEYS.items()}
     told = len(found["reproduced"]) + len(found["differs"])
     return {"items": len(listed), **{key: len(names) for key, names in found.items()},
-            "drawn": sum("drawn, not readable" in line.rest for line in listed),
+            "compared": sum(", ours " in line.rest for line in listed), "drawn": sum(DRAWN in line.rest for line in listed),
             "part_told": told / len(listed) if listed else 0.0, "by_verdict": found}
 
 
@@ -95,7 +95,8 @@ def captions(text: str) -> dict[str, int]:
 
 
 def _both(value: Mapping[str, Any]) -> str:
-    return shown(value["ours"]) if value["printed"] is None else f"{value['printed']:,.10g}, ours {shown(value['ours'])}"
+    limit = f"at {value['limit']} " if value["limit"] else ""
+    return shown(value["ours"]) if value["printed"] is None else f"{limit}{value['printed']:,.10g}, ours {shown(value['ours'])}"
 
 
 def _numbers(item: Mapping[str, Any]) -> str:
@@ -107,7 +108,7 @@ def _numbers(item: Mapping[str, Any]) -> str:
 
 def _line(item: Mapping[str, Any]) -> str:
     """The one line of an item."""
-    told = "drawn, not readable" if item["drawn"] else _numbers(item) if item["values"] else ""
+    told = DRAWN if item["drawn"] else _numbers(item) if item["values"] else ""
     return f"- {item['name']}: {item['verdict']}{'; ' * bool(told)}{told}."
 
 
@@ -174,7 +175,7 @@ def main() -> int:
     listed = read()
     wrong += problems(listed, wanted)
     result = counts(listed)
-    print("\n".join([*wrong, ", ".join(f"{result[key]} {key}" for key in ("items", *KEYS.values(), "drawn"))
+    print("\n".join([*wrong, ", ".join(f"{result[key]} {key}" for key in ("items", *KEYS.values(), "compared", "drawn"))
                      + f"; reproduced or told apart: {result['part_told']:.1%}"]))
     if options.json:
         replace_text(options.json, json.dumps(result, indent=1) + "\n")

@@ -11,6 +11,7 @@ import pytest
 
 import papers as bench
 from dovetail.cli import main
+from dovetail.cli.actions import reproduce
 from dovetail.reproduce import page
 from dovetail.reproduce.catalogue import RECORDS, Run, entries, items_of
 from dovetail.reproduce.item import ItemVerdict, PaperItem, PrintedLimit, Value, ValueSource
@@ -118,6 +119,20 @@ def test_a_page_has_every_item_with_its_source(written: Path) -> None:
             assert ORIGIN.search(item["origin"])
     assert "`dovetail reproduce compact-2024 --part fibha`" in text
     assert "…" not in (written / "tables.txt").read_text(encoding="utf-8"), "a file is no terminal: nothing is cut"
+
+
+def test_all_papers_have_a_folder_each_and_every_item_in_the_terminal(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(reproduce, "PAPERS", {"compact-2024": PAPERS["compact-2024"]})  # the others take minutes
+    assert main(["reproduce", "all", "-o", str(tmp_path / "pages"), "--json", str(tmp_path / "all.json")]) == 0
+    assert sorted(p.name for p in (tmp_path / "pages").iterdir()) == ["compact-2024", "tables.txt"]
+    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["compact-2024"]
+    assert found["items"] == json.loads((tmp_path / "pages" / "compact-2024" / "items.json").read_text(encoding="utf-8"))
+    assert list(found["parts"]) == ["fcm", "fibha"]
+    assert main(["reproduce", "all"]) == 0
+    text = capsys.readouterr().out
+    assert "compact-2024: 26 items: " in text
+    assert all(name in text for name in LIST["compact-2024"]["items"])
 
 
 def test_docs_state_the_recorded_numbers(written: Path) -> None:

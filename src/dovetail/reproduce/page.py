@@ -36,7 +36,8 @@ def shown(value: float | None) -> str:
 
 def printed(value: Value) -> str:
     """What the paper says."""
-    return DRAWN if value.printed is None else f"{value.printed:,.10g} {value.unit}".strip()
+    limit = "" if value.limit is None else f"at {value.limit} "
+    return DRAWN if value.printed is None else f"{limit}{value.printed:,.10g} {value.unit}".strip()
 
 
 def ours(value: Value) -> str:
