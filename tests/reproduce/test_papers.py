@@ -139,7 +139,8 @@ def test_docs_state_the_recorded_numbers(written: Path) -> None:
     items = json.loads((written / "items.json").read_text(encoding="utf-8"))
     lines = {line.item: line.rest for line in bench.read() if line.paper == "compact-2024"}
     for item in items:
-        assert bench._line(item) == f"- {item['name']}: {item['verdict']}{lines[item['name']]}"
+        assert bench._line(item) == f"- {item['name']}: {item['verdict']}{lines[item['name']]}", (
+            "dovetail reproduce all -o DIR, then python bench/papers.py --write DIR")
 
 
 def test_what_was_made_anew_is_not_called_a_record() -> None:
