@@ -198,9 +198,12 @@ def _busiest_link(documents: Documents) -> Sequence[float]:
     return [100 * row["cells_of_busiest_link"] / row["pace_clocks"]]
 
 
-def _bits(documents: Documents) -> Sequence[float | None]:
-    rows = _by(documents[WHOLE]["conv2_bits"], "weights", "activations")
-    return [rows[bits][key] for key in ("lut", "accuracy") for bits in ((1, 2), (2, 2), (3, 3))]
+def _bits(key: str) -> Find:
+    """Layer 2 and networks of three widths."""
+    def find(documents: Documents) -> Sequence[float | None]:
+        rows = _by(documents[WHOLE]["conv2_bits"], "weights", "activations")
+        return [rows[bits][key] for bits in ((1, 2), (2, 2), (3, 3))]
+    return find
 
 
 def _convolutions(documents: Documents) -> Sequence[float]:
@@ -217,7 +220,8 @@ CODES: dict[str, Find] = {
     "Table 5.2, pps_1": lambda d: [_layer(d, "conv1")["pace_clocks"]],
     "Table 5.2, pps_2": lambda d: [d[WHOLE]["measured"]["alexnet_conv2_cycles"]["value"]],
     "Section 4.1.2, one layer": _convolutions, "Section 4.1.2, boards": lambda d: [d[WHOLE]["boards"]["fic"]["least_by_memory"]],
-    "Section 4.1.1, example": _example_code, "Abstract, links": _busiest_link, "Abstract, bits": _bits}
+    "Section 4.1.1, example": _example_code, "Abstract, links": _busiest_link,
+    "Abstract, bits and resources": _bits("lut"), "Abstract, bits and accuracy": _bits("accuracy")}
 
 
 def _highest(claim: str, what: str) -> Find:
