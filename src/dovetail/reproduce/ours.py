@@ -101,8 +101,8 @@ NETWORKS = ("AlexNet", "VGG16", "ResNet18")
 
 
 def _network(documents: Documents, name: str, limited: bool) -> Mapping[str, Any]:
-    """Figure 9 of a network on a streaming FPGA, within its area or without limits."""
-    return _by(documents[WHOLE]["figure_9"], "network", "fpga", "area_limited")[name, "streaming", limited]
+    """Figure 9 of a network on a streaming FPGA, the first within its area or without limits."""
+    return _by(reversed(documents[WHOLE]["figure_9"]), "network", "fpga", "area_limited")[name, "streaming", limited]
 
 
 def _share(layer: Mapping[str, Any], device: str) -> float:
