@@ -68,7 +68,8 @@ PAPERS = {
     "heterogeneity-2021": Paper("Heterogeneity 2021", {
         "figure 4": Part(lambda asked, progress: heterogeneity_2021.reproduce(asked.models, progress), heterogeneity_2021.text,
                          heterogeneity_2021.figures),
-        "figure 1": Part(lambda _, progress: heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text)}),
+        "figure 1": Part(lambda _, progress: heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text,
+                         heterogeneity_figure_1.figures)}),
     "compact-2024": Paper("Compact DNNs 2024", {
         "fcm": Part(lambda asked, _: compact_2024_fcm.reproduce(asked.record), compact_2024_fcm.text, record="gpu_fcm"),
         "fibha": Part(_accelerators, compact_2024_fibha_tables.text, record="fibha")}),
