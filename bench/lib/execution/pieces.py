@@ -1,10 +1,10 @@
-"""A network on the CPU in pieces of a few nodes: distinct ones timed in turn, and what they say of the whole."""
+"""A network on the CPU in pieces of a few nodes: distinct ones timed, and what they say of the whole."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -14,11 +14,10 @@ from dovetail.ir import Graph
 from dovetail.partition.plan import whole_on
 from dovetail.schedule.program import lower
 from lib.execution.parts import Manner, cpu_runner, noise
+from lib.execution.timing import Effort, spread
 
 NODES = 10
 """Nodes of a piece at least (chosen: some hundred microseconds, so that the start of a session is a small part)."""
-LEAST_TURNS = 4
-MOST_TURNS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +59,16 @@ def _signature(graph: Graph) -> str:
 
 
 def timed(pieces: Pieces, manner: Manner, images: int, seconds: float) -> list[float]:
-    """Median seconds of every piece on so many frames; pieces take turns, so that caches hold what they hold in a network."""
-    runners = [cpu_runner(graph, manner) for graph in pieces.graphs]
-    frames = [{n: np.concatenate([x] * images) for n, x in noise(g, 1).items()} for g in pieces.graphs]
-    found, begun = [list[float]() for _ in runners], time.perf_counter()
-    for turn in range(MOST_TURNS):
-        for own, runner, given in zip(found, runners, frames, strict=True):
-            start = time.perf_counter()
-            runner.run(given)
-            own.append(time.perf_counter() - start)
-        if turn >= LEAST_TURNS and time.perf_counter() - begun > seconds:
-            break
-    return [median(own[1:]) for own in found]
+    """Median seconds of every piece on so many frames.
+
+    One session is there at a time: threads of another one that wait by spinning would hold the cores.
+    """
+    found = []
+    for graph in pieces.graphs:
+        runner = cpu_runner(graph, manner)
+        frames = {name: np.concatenate([x] * images) for name, x in noise(graph, 1).items()}
+        found.append(spread(partial(runner.run, frames), Effort(seconds / len(pieces.graphs), 4, 200), 2)["median_s"])
+    return found
 
 
 def whole_s(pieces: Pieces, taken: Sequence[float], start_s: float) -> float:

@@ -11,8 +11,9 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, log, prod, sqrt
+from math import prod, sqrt
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -125,8 +126,8 @@ def fitted(sessions: Sequence[tuple[Sequence[Kernel], float]]) -> Sessions:
         for sort in kernel.sorts:
             groups.setdefault(sort, []).append(kernel)
     each = {sort: _terms(own) for sort, own in groups.items() if len(own) >= LEAST_ROWS or sort in ("moves", "products")}
-    # kernels that are profiled take longer or shorter than without; what sessions took without a profile is what counts
-    factor = exp(sum(log(wall / sum(k.seconds for k in kernels)) for kernels, wall in sessions) / len(sessions))
+    # kernels that are profiled take longer or shorter than without, and fits leave sums; what sessions took is what counts
+    factor = median(wall / Sessions(each).predicted(kernels)["seconds"] for kernels, wall in sessions)
     each = {sort: tuple(factor * term for term in terms) for sort, terms in each.items()}
     return Sessions(each, {sort: len(own) for sort, own in groups.items()})
 
