@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.errors import InfeasibleError
 from dovetail.files import replace_text
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.axi.shell import build_shell
@@ -53,6 +54,8 @@ from dovetail.reproduce.compact_2024_fibha import (
     steady_ms,
     utilisation_of,
 )
+from dovetail.reproduce.compact_2024_fibha_described import DESCRIBED_NETWORKS, described, meml, powers_of_two
+from dovetail.reproduce.compact_2024_fibha_maps import map_figures
 from lib.engines.firb import blocks_of
 
 FIRB_PACE, FIRB_BLOCKS = 150_000, ("features.3.depthwise.conv", "features.12.depthwise.conv")
@@ -125,6 +128,9 @@ def main() -> None:
     parser.add_argument("--simulate", action="store_true", help="run six frames in Verilator, compared with the reference")
     parser.add_argument("--synthesize", action="store_true", help="count the whole accelerator with Yosys")
     parser.add_argument("--quick", action="store_true", help="MobileNetV2 at 96 x 96 on one board, simulated")
+    parser.add_argument("--described", action="store_true",
+                        help="only: SEML, SESL and hybrid as the thesis describes them, and MEML, by models (default: its)")
+    parser.add_argument("--maps", action="store_true", help="only: memories of maps and their traffic, of accelerators in FILE")
     parser.add_argument("--resume", action="store_true", help="keep what FILE has, do what is missing")
     options = parser.parse_args()
     if options.quick:
@@ -132,6 +138,23 @@ def main() -> None:
         options.architecture, options.simulate = [Architecture.FIBHA.value], True
     kept = json.loads(options.json.read_text(encoding="utf-8")) if options.resume and options.json.exists() else {}
     result: dict[str, Any] = {"clock": "200 MHz, assumed", **kept}
+    if options.maps:
+        for board, network in product(options.board or BOARDS, options.network or NETWORKS):
+            for kind, one in result.get(board, {}).get(network, {}).items():
+                if one.get("accelerator") and "map_buffer_bytes" not in one:
+                    device = fpga_of(board_of(board))
+                    one |= map_figures(region(network, None, device), from_entries(one["accelerator"], str(options.json)), device)
+                    print(board, network, kind, {k: one[k] for k in one if "map" in k or "weight" in k}, flush=True)
+                    replace_text(options.json, json.dumps(result, indent=1) + "\n")
+        return
+    if options.described:
+        for board, network in product(options.board or BOARDS, options.network or DESCRIBED_NETWORKS):
+            known = result.setdefault("described", {}).setdefault(board, {})
+            if network not in known:
+                known[network] = described_on(board, network)
+                print(board, network, known[network], flush=True)
+                replace_text(options.json, json.dumps(result, indent=1) + "\n")
+        return
     if "firb" not in result:
         result["firb"] = blocks_of("mobilenet-v2", "zcu102", FIRB_PACE, FIRB_BLOCKS)
     for board, network in product(options.board or BOARDS, options.network or NETWORKS):
@@ -140,6 +163,17 @@ def main() -> None:
             of_network[name] = entry
             tell(board, network, name, entry)
             replace_text(options.json, json.dumps(result, indent=1) + "\n")
+
+
+def described_on(board: str, network: str) -> dict[str, Any]:
+    """The thesis's kinds and MEML for a network on a board; the reason where no MEML fits."""
+    device = fpga_of(board_of(board))
+    graph = region(network, None, device)
+    try:
+        several: dict[str, Any] = meml(graph, device, powers_of_two(graph, device))
+    except InfeasibleError as reason:
+        several = {"reason": str(reason)}
+    return {**described(graph, device), "meml": several}
 
 
 def entries(board: str, network: str, options: argparse.Namespace, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

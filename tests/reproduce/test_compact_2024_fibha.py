@@ -11,9 +11,23 @@ import pytest
 
 from dovetail.cli import main
 from dovetail.errors import DovetailError
+from dovetail.partition.accelerator.architecture import judge
+from dovetail.partition.plan import Goal
+from dovetail.platform.accelerator import Architecture
 from dovetail.reproduce import compact_2024_fibha
 from dovetail.reproduce.compact_2024_fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of
-from dovetail.reproduce.compact_2024_fibha_tables import EARLIER, block_energy_j, ours, recorded, text
+from dovetail.reproduce.compact_2024_fibha_described import (
+    DescribedBudget,
+    DescribedLayer,
+    budget_of,
+    described,
+    described_layer,
+    meml,
+    powers_of_two,
+    sesl_interval,
+)
+from dovetail.reproduce.compact_2024_fibha_maps import map_figures
+from dovetail.reproduce.compact_2024_fibha_tables import EARLIER, block_energy_j, described_lines, map_lines, ours, recorded, text
 from dovetail.zoo import names
 from tests.partition.test_hybrid import bottlenecks
 
@@ -78,8 +92,9 @@ def test_the_record_that_comes_along_is_shown_with_its_claims(capsys: pytest.Cap
     assert "ours, one frame:" in shown
     assert ("ms*" in shown) == (EARLIER in shown) == ("batch1_accelerator" not in recorded_hybrid())
     assert "bit-exact" in shown
-    assert "ours, buffer bits, against three engines: features.3.depthwise.conv 0.56x" in shown
+    assert "features.3.depthwise.conv 0.56x" in shown
     assert "one engine, projection in passes" in shown
+    assert "one engine of least energy" in shown
 
 
 def test_no_multiplier_of_the_record_makes_more_than_one_product_in_a_clock() -> None:
@@ -115,9 +130,45 @@ def test_the_energy_that_one_engine_costs_is_said_with_its_cause() -> None:
         told = f"Energy of {name} against three engines with their own folds (the papers: -35 %)"
         assert f"{told}: one engine {more * 100:+.0f} %" in shown
         assert f"({one['estimated']['lut'] / plain['estimated']['lut']:.2f} times the LUT" in shown
-    assert "+54 %" in shown
+    assert len(found["firb"]) == 16  # all of MobileNetV2's that expand
+    for name, ratio in found["ours"]["FIRB"]["least energy, against three engines"].items():
+        assert ratio <= found["ours"]["FIRB"]["energy above idle, against three engines"][name] * (1 + 1e-9)
+        assert found["ours"]["FIRB"]["least energy, against rows in front of every layer"][name] <= ratio
 
 
 def test_other_files_are_no_records(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text('{"zc706": {"a": {"fibha": {}}}}')
     assert main(["reproduce", "compact-2024", "--part", "fibha", "--record", str(tmp_path / "r.json")]) == 2
+
+
+def test_the_theses_sesl_takes_powers_of_two_and_reads_weights_anew_for_every_tile() -> None:
+    layer = DescribedLayer(macs=1 << 20, weight_bytes=10 * 4608, buffer_bytes=4608, tiles=7)
+    roomy = sesl_interval([layer], DescribedBudget(dsp=15, ram=11, bytes_per_clock=1))
+    assert (1 << 20) / 8 <= roomy <= (1 << 20) / 8 * 1.003  # eight of fifteen multipliers are a power of two
+    assert sesl_interval([layer], DescribedBudget(dsp=64, ram=10, bytes_per_clock=1)) == pytest.approx(7 * 46080, rel=0.003)
+    assert sesl_interval([layer], DescribedBudget(dsp=64, ram=1, bytes_per_clock=1)) == float("inf")
+
+
+def test_the_theses_hybrid_is_no_slower_than_its_seml_and_several_engines_no_slower_than_one() -> None:
+    graph, device = bottlenecks(), fpga_of(board_of("zc706"))
+    found = described(graph, device)
+    assert found["over_seml"] >= 1
+    assert found["sesl_clocks"] == sesl_interval([described_layer(graph, n) for n in graph.nodes], budget_of(device))
+    several = meml(graph, device, powers_of_two(graph, device))
+    assert several["clocks"] <= several["one_engine_clocks"]
+    assert several["engines"] in (2, 4, 8)
+    assert all(several["needs"][r] <= device.resources[r] for r in ("dsp", "lut", "bram36"))
+    shown = "\n".join(described_lines({"zc706": {"small": {**found, "meml": several}}}))
+    assert "modelled" in shown
+
+
+def test_memories_of_maps_are_counted_apart_from_weights() -> None:
+    graph, device = bottlenecks(), fpga_of(board_of("zc706"))
+    kinds = {kind: map_figures(graph, judge(graph, device, kind, Goal.THROUGHPUT).accelerator, device)
+             for kind in (Architecture.SESL, Architecture.SEML)}
+    assert kinds[Architecture.SESL]["offchip_map_bytes"] == kinds[Architecture.SESL]["offchip_weight_bytes"] == 0
+    weights = sum(graph.constants[n.params[0]].array.size for n in graph.nodes if n.params)
+    assert kinds[Architecture.SEML]["offchip_weight_bytes"] >= weights
+    assert kinds[Architecture.SESL]["map_buffer_bytes"] > 0
+    shown = map_lines({"zc706": {"small": {str(kind): one for kind, one in kinds.items()}}})
+    assert "weights off-chip, kB" in shown[1]

@@ -25,7 +25,7 @@ from dovetail.cost.firb import Bottleneck, bottlenecks, firb_cost, firb_options
 from dovetail.cost.folded import folds_of, pace_of, shape_of, sum_of_parts, twins_allowed
 from dovetail.cost.folded_area import folded_cost
 from dovetail.cost.power import power_w
-from dovetail.fpga.assemble import build_design, design_modules
+from dovetail.fpga.assemble import build_design
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.fpga.toolchain.synthesize import synthesize
@@ -37,6 +37,7 @@ from dovetail.pipeline import decide_numbers
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
+from dovetail.reproduce.compact_2024_fibha_maps import buffer_bits
 from dovetail.zoo import build
 
 BITS = 8
@@ -48,17 +49,6 @@ def alone(graph: Graph, block: Bottleneck) -> Graph:
     tensors = dict.fromkeys(t for n in nodes for t in (*n.inputs, n.output))
     return Graph("block", (block.expand.inputs[0],), (nodes[-1].output,), nodes, {t: graph.tensors[t] for t in tensors},
                  {c: graph.constants[c] for n in nodes for c in n.params})
-
-
-def buffer_bits(graph: Graph, folds: Mapping[str, Fold], fused: Sequence[str]) -> int:
-    """Bits of all memories that are written, and of what pixels cut anew hold; ports of the block's own are left out."""
-    total = 0
-    for module in design_modules(graph, "block", folds, fused):
-        if any(f"_words_{end}" in module.name for end in ("x", "y")):
-            continue
-        total += sum(m.width * m.depth for m in module.memories)
-        total += sum(r.target.width for r in module.registers if r.target.name.startswith(("held_", "line", "row")))
-    return total
 
 
 def row_buffer_bits(graph: Graph, frames: bool) -> int:

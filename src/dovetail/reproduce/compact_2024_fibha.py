@@ -156,4 +156,5 @@ def reproduce(networks: Sequence[str], progress: Progress, boards: Sequence[str]
         entry = figures(graph, platform, kind, blocks) if isinstance(kind, Architecture) else heuristic(graph, device, blocks)
         found.setdefault(board, {}).setdefault(network, {})[str(kind)] = entry
     progress("accelerators", len(rounds), len(rounds))
-    return document(found, gpus, recorded()["firb"])
+    known = recorded()
+    return document(found, gpus, known["firb"], known["described"])
