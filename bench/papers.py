@@ -122,7 +122,7 @@ def _details(paper: str, items: Sequence[Mapping[str, Any]]) -> str:
         unit = next((f" ({v['unit']})" for v in item["values"] if v["unit"]), "")
         source = _source(item) if item["values"] else ""
         reason = item["reason"] if item["values"] else re.sub(r"\b(src/[\w./-]+)", r"`\1`", item["reason"])
-        because = "differs because " if item["verdict"] == ItemVerdict.DIFFERS and reason else ""
+        because = "differs because: " if item["verdict"] == ItemVerdict.DIFFERS and reason else ""
         parts = [f"**{item['name']}** ({item['verdict']}): {item['title']}", f"{values}{unit}" if values else "",
                  f"{because}{reason}", source]
         lines.append(f"- {'. '.join(part[:1].upper() + part[1:] for part in filter(None, parts))}.")
