@@ -114,13 +114,22 @@ def scatter(bound: Bound, results: Mapping[str, Array], memory: dict[str, Array]
         place(results[binding.name], binding.tensor, binding.region, memory, program)
 
 
+def targets(bound: Bound, memory: dict[str, Array], frames: int, program: Program) -> list[Array]:
+    """The regions of tensors that a segment writes, of so many frames; tensors are made where they are missing."""
+    return [_region(b.tensor, b.region, memory, frames, program) for b in bound.writes]
+
+
 def place(values: Array, name: str, region: Region, memory: dict[str, Array], program: Program) -> None:
     """Put values into a region of a tensor, which is made where it is missing."""
+    target = _region(name, region, memory, len(values), program)
+    target[...] = values.reshape(target.shape)
+
+
+def _region(name: str, region: Region, memory: dict[str, Array], frames: int, program: Program) -> Array:
     tensor = program.tensors[name]
     if name not in memory:
-        memory[name] = np.zeros((len(values), *tensor.shape[1:]), dtype=tensor.dtype)
-    target = memory[name][(slice(None), *slices(region)[1:])]
-    target[...] = values.reshape(target.shape)
+        memory[name] = np.zeros((frames, *tensor.shape[1:]), dtype=tensor.dtype)
+    return memory[name][(slice(None), *slices(region)[1:])]
 
 
 def emulate(stage: Stage, inputs: Mapping[str, Array], program: Program) -> dict[str, Array]:

@@ -20,7 +20,7 @@ from dovetail.fpga.links.bench import build_bench
 from dovetail.fpga.part import FpgaPart
 from dovetail.ir import Array
 from dovetail.runtime.record import RunRecord
-from dovetail.runtime.stages import RunnablePart, Stage, SystemPart, needs, scatter
+from dovetail.runtime.stages import RunnablePart, Stage, SystemPart, needs
 from dovetail.runtime.transports.board import BoardPart
 from dovetail.runtime.workers import Arrays, Frame, Queue, StreamOptions
 from dovetail.schedule.program import Program
@@ -71,12 +71,11 @@ class FrameStream:
                     self.queues[self.stages[index].worker].push(index, frame)
         return frame.result
 
-    def finish(self, index: int, frames: Sequence[Frame], results: Sequence[Mapping[str, Array]]) -> list[Frame]:
-        """Place what a stage wrote, and queue what waited for it; returns frames of which all stages are finished."""
+    def finish(self, index: int, frames: Sequence[Frame]) -> list[Frame]:
+        """Queue what waited for a stage, which wrote its results; returns frames of which all stages are finished."""
         done: list[Frame] = []
         with self.lock:
-            for frame, found in zip(frames, results, strict=True):
-                scatter(self.stages[index], found, frame.memory, self.program)
+            for frame in frames:
                 frame.left.remove(index)
                 for other, waits in enumerate(frame.waits):
                     if index in waits:

@@ -23,7 +23,7 @@ from dovetail.errors import DovetailError, TransportError, UsageError
 from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.ir import Array
 from dovetail.runtime.record import Failure, RunRecord, Span, bytes_of
-from dovetail.runtime.stages import Stage, emulate, gather
+from dovetail.runtime.stages import Stage, emulate, gather, targets
 from dovetail.schedule.program import Program
 from dovetail.words import counted
 
@@ -85,7 +85,7 @@ class Overseer(Protocol):
     lock: threading.Lock
     closed: bool
 
-    def finish(self, index: int, frames: Sequence[Frame], results: Sequence[Mapping[str, Array]]) -> list[Frame]: ...
+    def finish(self, index: int, frames: Sequence[Frame]) -> list[Frame]: ...
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -170,13 +170,18 @@ class Worker(threading.Thread):
         began = record.now()
         with self.stream.lock:  # others may be adding tensors
             cut = [gather(stage, frame.memory) for frame in frames]
-        inputs = {b.name: np.concatenate([c[b.name] for c in cut]) for b in stage.reads}
+        inputs = cut[0] if len(cut) == 1 else {b.name: np.concatenate([c[b.name] for c in cut]) for b in stage.reads}
         taken = record.now()
         results = self._compute(stage, inputs, frames[0].number)
         computed = record.now()
         ends = np.cumsum([frame.count for frame in frames])[:-1]
         parted = {b.name: np.split(results[b.name], ends) for b in stage.writes}
-        done = self.stream.finish(index, frames, [{name: x[i] for name, x in parted.items()} for i in range(len(frames))])
+        for i, frame in enumerate(frames):
+            with self.stream.lock:  # tensors are made once, and filled while others work
+                regions = targets(stage, frame.memory, frame.count, self.stream.program)
+            for binding, region in zip(stage.writes, regions, strict=True):
+                region[...] = parted[binding.name][i].reshape(region.shape)
+        done = self.stream.finish(index, frames)
         first, count = frames[0].number, sum(frame.count for frame in frames)
         backend = "integer reference" if self.queue.failed else stage.part.backend
         record.spans += [
