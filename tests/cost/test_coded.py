@@ -11,7 +11,6 @@ import pytest
 
 import lq
 from dovetail.cost import costs_of, costs_of_many
-from dovetail.cost.fitting import codes
 from dovetail.cost.lq_folds import DEEP_BLOCK_WORDS, choice_logic
 from dovetail.fpga.assemble import build_design
 from dovetail.hardware.adders.sharing import graph_bits
@@ -22,6 +21,7 @@ from dovetail.ir.tensor import region_size
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from lib import lq_parts
+from lib.engines import codes
 from tests.numerics.lq_networks import coded, network
 
 GRAPH = network(1, 2, 2)

@@ -2,7 +2,7 @@
 
 Between codes a closed form over the weights' codes, not fitted. Where one side is plain integers, an adder graph over the
 window's numbers or bits like any convolution's, by the same formula (`sharing`); what is particular to codes is held against
-graphs as they are built by `python -m dovetail.cost.fitting.codes`. docs/method/lq-hardware.md holds both against syntheses,
+graphs as they are built by `python bench/engines.py --part codes`. docs/method/lq-hardware.md holds both against syntheses,
 and plans mark what they say as extrapolated.
 """
 

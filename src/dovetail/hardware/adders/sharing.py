@@ -3,7 +3,7 @@
 The search starts from D signed digits in R filters of C inputs, which plain trees would add with D - R adders. The part of
 them that remains falls with every chance of a repeated pair: more filters, more inputs, more digits per weight. It is a
 quadratic of log R, log C and log(D / RC), fitted with the widths to random matrices of every shape that layers have
-(`python -m dovetail.cost.fitting.arithmetic` draws them, runs the search, fits, and prints the errors on matrices left out).
+(`python bench/engines.py --part sharing` draws them, runs the search, fits, and prints the errors on matrices left out).
 """
 
 from __future__ import annotations
@@ -55,12 +55,8 @@ def logarithms(found: Matrices) -> tuple[Floats, Floats, Floats]:
     return np.log(filters), np.log(np.clip(columns, 1.0, np.maximum(block, 1.0))), np.log(density)
 
 
-def sharing_terms(found: Matrices) -> Floats:
+def terms_of(r: Floats, c: Floats, d: Floats) -> list[Floats]:
     """What the `SHARING` coefficients multiply."""
-    return np.stack(_terms(*logarithms(found)), axis=-1)
-
-
-def _terms(r: Floats, c: Floats, d: Floats) -> list[Floats]:
     return [np.ones_like(r), r, c, d, r * r, c * c, d * d, r * c, r * d, c * d]
 
 
@@ -68,7 +64,7 @@ def _left(found: Matrices, r: Floats, c: Floats, d: Floats) -> Floats:
     """Added term by term: a product of matrices rounds otherwise when there are more rows, and prices must not."""
     plain = np.maximum(found.digits - found.filters, 0.0)
     shared = np.full(r.shape, SHARING[0])
-    for weight, term in zip(SHARING[1:], _terms(r, c, d)[1:], strict=True):
+    for weight, term in zip(SHARING[1:], terms_of(r, c, d)[1:], strict=True):
         shared += weight * term
     return np.asarray(np.minimum(plain, plain * np.exp(shared)), dtype=np.float64)
 

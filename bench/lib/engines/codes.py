@@ -1,4 +1,4 @@
-"""`python -m dovetail.cost.fitting.codes`: the constants of `hardware.lq_engines`, read off adder graphs as they are built.
+"""`python bench/engines.py --part codes`: the constants of `hardware.lq_engines`, read off adder graphs as they are built.
 
 Layers with plain integers on one side, of drawn weights as quantization error minimisation codes them, go through
 `subexpressions.minimize`. Of each stands here what remains of what the formula for any weights says: adders and carry bits of
@@ -7,8 +7,9 @@ weights that take few values, carry and register bits where single bits are adde
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -65,7 +66,8 @@ def ratios(weight_bits: int, input_bits: int) -> Iterator[tuple[float, float, fl
         yield built.count / said.adders[0], carry / said.bits[0], registers / said.registers[0]
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
+    argparse.ArgumentParser(prog="engines.py --part codes", description=__doc__).parse_args(asked)
     for weight_bits, input_bits in SIDES:
         rows = np.asarray(list(ratios(weight_bits, input_bits)))
         mean, low, high = (f(rows, axis=0) for f in (np.mean, np.min, np.max))
@@ -73,7 +75,3 @@ def main() -> None:
         print(f"weights of {weight_bits or 'int8'}, input of {input_bits or 8} bits: " + "; ".join(
             f"{what} {m:.2f} ({a:.2f} to {b:.2f}; used {u:.2f})"
             for what, m, a, b, u in zip(("adders", "carry", "registers"), mean, low, high, used, strict=True)), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`python -m dovetail.cost.fitting.arithmetic`: fit the constants of `hardware.adders.sharing` to what the search finds.
+"""`python bench/engines.py --part sharing`: fit the constants of `hardware.adders.sharing` to what the search finds.
 
 Random matrices of every shape that layers have (normal, heavy-tailed, sparse and uniform weights of 3 to 8 bits) go through
 `subexpressions.minimize`; each fifth is predicted by a fit of the others.
@@ -6,8 +6,9 @@ Random matrices of every shape that layers have (normal, heavy-tailed, sparse an
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.random import Generator
@@ -82,7 +83,8 @@ def fit(features: Floats, target: Floats) -> tuple[Floats, Floats]:
     return np.asarray(np.linalg.lstsq(features, target, rcond=None)[0], dtype=np.float64), without
 
 
-def main() -> None:
+def main(asked: Sequence[str]) -> None:
+    argparse.ArgumentParser(prog="engines.py --part sharing", description=__doc__).parse_args(asked)
     found = []
     for number, (matrix, bounds) in enumerate(drawn_matrices(MATRICES)):
         print(f"\r{number + 1} of {MATRICES} matrices", end="", file=sys.stderr, flush=True)
@@ -92,7 +94,7 @@ def main() -> None:
     adders, carry, registers = (np.array([made[i] for _, made in found], dtype=np.float64) for i in range(3))
     adders = np.maximum(adders, 1.0)
     plain = np.array([float(m.digits[0] - m.filters[0]) for m, _ in found])
-    terms = np.concatenate([sharing.sharing_terms(m) for m, _ in found])
+    terms = np.concatenate([np.stack(sharing.terms_of(*sharing.logarithms(m)), axis=-1) for m, _ in found])
     say("SHARING", *fit(terms, np.log(adders / plain)), np.log(adders / plain), logarithm=True)
     wide = np.array([[1.0, m.bits, m.length, m.growth, *(float(v[0]) for v in sharing.logarithms(m)[:2])] for m, _ in found])
     for name, bits in (("CARRY_WIDTH", carry), ("SUM_WIDTH", registers)):
@@ -105,7 +107,3 @@ def say(name: str, coefficients: Floats, without: Floats, target: Floats, logari
     error = np.abs(np.exp(without - target) - 1 if logarithm else without / target - 1)
     print(f"{name} = ({', '.join(f'{c:.4g}' for c in coefficients)})")
     print(f"# {len(target)} matrices, left out: median {np.median(error):.1%}, p90 {np.quantile(error, 0.9):.1%}")
-
-
-if __name__ == "__main__":
-    main()
