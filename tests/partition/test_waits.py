@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from math import inf
 
 import numpy as np
 import pytest
 
-from dovetail.cost import Floats, costs_of
+from dovetail.cost import costs_of
 from dovetail.cost.budget import usable
 from dovetail.cost.firb import bottlenecks
 from dovetail.cost.folded import rounds_of, shape_of
@@ -21,14 +21,15 @@ from dovetail.ir import RELU, Add, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, Mu
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.dedicated import ONE, raster_of
 from dovetail.partition.accelerator.frame_bound import (
+    TIMES,
     UNTIL,
     FrameBounds,
+    LayerOptions,
+    Path,
     Waits,
     clocks_of,
     fused_clocks,
-    reach_of,
     scan_of,
-    span_of,
 )
 from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
@@ -84,36 +85,52 @@ def test_no_frame_is_shorter_than_any_row_says(seed: int) -> None:
     joined = seed % 3 == 0
     folds = drawn(graph, rng, joined)
     frame = frame_passage(graph, folds, (block.depthwise.name,) if joined else ()).last
-    bounds = FrameBounds(graph, DEVICE, ("lut",), np.ones(1))
-    path = bounds.path(len(graph.nodes), rng.random(len(graph.nodes)).tolist())
-    inside = [i for i in path if joined and graph.nodes[i] in (*block.layers, block.join)]
-    items, spans = list[Floats](), list[tuple[int, ...]]()
-    for place, index in enumerate(path):
-        node, raster = graph.nodes[index], scan_of(graph, graph.nodes[index])
-        if index in inside[1:]:
-            continue
-        if index in inside:
-            middle, loops = raster_of(graph, block.depthwise), Loops(shape_of(graph, block.expand).channels, folds[node.name])
-            items.append(fused_clocks(middle, np.array([loops.clocks]), np.array([loops.slices])))
-            spans.append(span_of(middle, place, place + len(inside) - 1))
-            continue
-        fold = folds.get(node.name)
+    ends = FrameBounds(graph, DEVICE, ("lut",), np.ones(1)).awaited(len(graph.nodes))
+    numbers = {n.name: i for i, n in enumerate(graph.nodes)}
+    inside = tuple(numbers[n.name] for n in (*block.layers, block.join) if n is not None) if joined else ()
+    items, waits = list[LayerOptions](), Waits(graph, len(graph.nodes))
+    mean = np.zeros((len(graph.nodes), TIMES))
+    for i, node in enumerate(graph.nodes):
+        raster, fold, members = scan_of(graph, node), folds.get(node.name), (i,)
         table = None if fold is None else folds_of_one(shape_of(graph, node), fold_rows([fold]))
-        items.append(clocks_of(reach_of(raster), table, not raster.masks_suffice))
-        spans.append(span_of(reach_of(raster).raster, place, place))
-    ends = bounds.awaited(len(graph.nodes))
-    assert path[-1] in ends
-    assert all(times[0, UNTIL] <= frame for times, span in zip(items, spans, strict=True) if path[span[1]] in ends)
-    waits = Waits(graph, path, np.vstack(items), np.array(spans))
+        times = clocks_of(raster, table)
+        if i in inside:
+            loops = Loops(shape_of(graph, block.expand).channels, folds[block.expand.name])
+            raster = raster_of(graph, block.depthwise)
+            times, members = fused_clocks(raster, np.array([loops.clocks]), np.array([loops.slices])), inside
+        if i == max(members) and not node.op.still:
+            items.append(LayerOptions(members, np.zeros((1, 1)), times, raster))
+            mean[members[len(members) > 1]] = np.append(times[0, :UNTIL], 1.0)
+    assert all(item.times[0, UNTIL] <= frame for item in items if max(item.members) in ends)
+
+    def clocks(path: Path) -> float:
+        work = [(item, found) for item in items if (found := waits.passed(path, item)) is not None]
+        return sum(float(item.times[0, :UNTIL] @ found) - 1 for item, found in work)
+
+    longest = 0.0
+    for _, path in waits.paths(mean):
+        longest = max(longest, clocks(path))
+        assert clocks(path) <= frame, path
+    assert longest > frame / 2
     for _ in range(200):
-        last = int(rng.choice(list(waits.last)))
-        layers = [k for k in range(last) if rng.random() < 0.5] + [last]
-        added = (rng.random(len(layers) - 1) < 0.3).tolist()
-        assert waits.row(layers, added).sum() <= frame, (layers, added)
-    shares = np.ones(len(items))
-    violated = waits.violated(np.arange(len(items)), shares, np.zeros(len(items)), 0.0)
-    assert violated
-    assert all(value <= frame for value, _, _ in violated)
+        assert clocks(drawn_path(waits, rng)) <= frame
+
+
+def drawn_path(waits: Waits, rng: np.random.Generator) -> Path:
+    """Nodes from the input to the end, and an output of each that waits for the one in front if there is one."""
+    nodes = list[int | None]([waits.end])
+    while (node := nodes[0]) is not None:
+        nodes.insert(0, waits.sources[node][int(rng.integers(len(waits.sources[node])))])
+    path = list[tuple[int, int]]()
+    for source, node in pairwise(nodes):
+        assert node is not None
+        before = np.array([path[-1][1] if path else 0])
+        least, most = int(waits.ended(source, node, before)[0]), len(waits.scans[node].steps) - 1
+        if least > most:  # no output waits for it
+            return ()
+        some = least if rng.random() < 0.6 else int(rng.integers(least, most + 1))
+        path.append((node, most if node == waits.end else some))
+    return tuple(path)
 
 
 def small(gated: bool) -> Graph:

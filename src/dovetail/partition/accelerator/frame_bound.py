@@ -1,21 +1,14 @@
 """What one frame takes at the least on any accelerator of a cut: a linear programme over fractions of engines.
 
-Along one path of layers every engine adds up: the clocks from its first pixel to its first output, or from there to its last
-one, or, once the last beat of its input came, what is left to do. For every layer j of the path
+Along a path of layers, take any output of each that waits for that of the layer in front. An engine does one step per clock, so
 
-    frame >= to the first output, of j and all in front of it  +  to the last one, of j  +  left, of all behind j  +  arrays
+    frame >= sum over the path of the steps from the last beat of the pixel that a layer waits for to that of its own output
 
-whatever the pace of the others is. So the least that fractions of engines within the budget take is below every accelerator that
-is built. Pipeline stages are left out.
-
-A window deep in a network sees much of the maps in front of it: its first output waits until engines there have left all that it
-sees. So "to the first output of j" may be, for layers h0 < h1 < ... < j of the path,
-
-    to the first output, of h0 and all in front  +  until h0 left what h1 sees first  +  until h1 left what h2 sees  +  ...
-
-with what each layer in between takes for the pixel waited for. All beats are last ones: an output of a layer needs all words of
-a pixel. Between two of these layers the clocks before the first outputs may
-be added instead. There are very many such rows; those join that the fractions found so far violate most (`Waits`).
+whatever the other engines do. Which outputs these are says where a frame is thought to wait: until a window deep in the network
+has seen enough rows of an early map, while a slow engine works through its map, or at the end, when all that is left of a map
+passes a slow engine behind a fast one. So the least that fractions of engines within the budget take is below every accelerator
+that is built. Pipeline stages are left out. There are very many such rows; those join that the fractions found so far violate
+most (`Waits`).
 
 In a frame of so many clocks no engine takes longer. So the longest frame is sought that the programme denies with what is left of
 the engines (`FrameProgramme.least`): fractions of slow engines beside fractions of fast ones would promise too much.
@@ -32,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import inf, prod, sqrt
 
 import numpy as np
@@ -44,7 +38,7 @@ from dovetail.cost.firb import Bottleneck, engine_folds, firb_table
 from dovetail.cost.folded import parts_at_once, rounds_of, shape_of, twins_allowed
 from dovetail.cost.folded_area import FoldTable, Shape, folds_of_one, padded_raster
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
-from dovetail.ir import Graph, Node, Reshape, Window
+from dovetail.ir import Graph, Node, Window
 from dovetail.partition.accelerator.choice import shares_of
 from dovetail.partition.accelerator.dedicated import raster_of, resource_columns
 from dovetail.partition.effort import spend
@@ -53,6 +47,8 @@ from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
 
 Bools = NDArray[np.bool_]
+Path = tuple[tuple[int, int], ...]
+"""Nodes one behind the other, by number, and an output of each."""
 
 OVERFULL = 1e4
 """What a share of the budget beyond it counts, in clocks of a frame as parts of the most:
@@ -65,26 +61,25 @@ MOST_ROUNDS = 200
 """Of columns that join; the bound holds whenever it ends. Chosen, not measured."""
 
 
-CLOSE = 1.02
+CLOSE = 1.005
 """Ratio of two frames that need not be told apart. Chosen, not measured."""
 WAIT_ROUNDS = 60
 """Of rows that join at the most; the bound holds whenever it ends. Chosen, not measured."""
-SPARSE = 6
-"""Of so many layers of a path one has its row from the beginning. Chosen, not measured."""
 GAINED = 1.002
-"""Ratio of a value to that of the round before from which on rows go on joining. Chosen, not measured."""
+"""Ratio of a value to that of some rounds before from which on rows go on joining. Chosen, not measured."""
+PATIENCE = 3
+"""How many rounds before. Chosen, not measured."""
 WAITS = 8
 """Rows that join at once. Chosen, not measured."""
-VIOLATED = 1.005
+VIOLATED = 1.003
 """Ratio of what a row says to the value so far from which on it joins. Chosen, not measured."""
-BEFORE, AFTER, LEFT, WORDS, CLOCKS, ENDS, UNTIL = range(7)
+CLOCKS, WORDS, ENDING, OTHER, UNTIL = range(5)
 """Columns of an engine's times, all in clocks.
 
-From the last beat of its first pixel to the last beat of its first output; from there to the last output; left once the last
-beat of its input came; of a pixel that ends no output, and of one that does; from the last beat of a pixel to that of the output
-it ends; and from the first step to the last output.
+Of a pixel that ends an output, and of one that does not; from the first step of such a pixel to the one that takes its last beat,
+of either; and from the first step of a frame to the last output.
 """
-TIMES = 7
+TIMES = 5
 """How many those are."""
 
 
@@ -112,53 +107,65 @@ class ArrayOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """What the clocks of all engines of a raster follow from."""
+class Scan:
+    """Which pixels of its input the outputs of a window wait for."""
 
     raster: Raster
-    early: int
-    """Outputs in front of the one, if any, at the last input pixel."""
-    stays: bool
-    """Whether an output ends at the last input pixel."""
+    """Behind explicit padding, where masks do not suffice."""
+    steps: Ints
+    """The pixel of the raster that ends each output."""
+    taken: Ints
+    """The place in the raster of each pixel of the input."""
 
-    @property
-    def trailing(self) -> bool:
-        """Whether the last input pixels lead to no output."""
-        return self.raster.last < self.raster.beats - 1
+    def ends(self, pixels: Ints) -> Ints:
+        """The first output that ends with a pixel or behind it; as many as there are outputs where none does."""
+        return np.searchsorted(self.steps, self.taken[pixels])
+
+    def needed(self, outputs: Ints) -> Ints:
+        """The last pixel of the input that comes no later than the end of an output."""
+        return np.maximum(0, np.searchsorted(self.taken, self.steps[outputs], side="right") - 1)
+
+    def work(self, pixels: Ints, outputs: Ints) -> Floats:
+        """Steps from the last beat of a pixel to that of an output, row by row: how often each of an engine's times counts.
+
+        One less than their sum is what that takes.
+        """
+        before, place, steps = self.ends(pixels), self.taken[pixels], self.steps[outputs]
+        stays = (self.steps[np.minimum(before, len(self.steps) - 1)] == place).astype(np.int64)
+        return np.stack([outputs + 1 - before, steps - outputs - place + before, -stays, stays - 1], axis=-1).astype(np.float64)
 
 
-def reach_of(raster: Raster) -> Reach:
-    """Of a window, behind explicit padding where masks do not suffice: what is padded at the end follows the last pixel."""
-    raster = padded_raster(raster.window, raster.height, raster.width)
-    steps = raster.output_steps()
-    early = int(np.searchsorted(steps, raster.beats - 1))
-    return Reach(raster, early, early < len(steps) and int(steps[early]) == raster.beats - 1)
+@lru_cache(maxsize=1024)
+def scanned(raster: Raster) -> Scan:
+    """Remembered, as many layers are alike."""
+    padded, (top, left, _, _) = padded_raster(raster.window, raster.height, raster.width), raster.window.pads
+    taken = np.arange(raster.beats)
+    if not raster.masks_suffice:
+        rows, columns = np.divmod(taken, raster.width)
+        taken = (rows + top) * padded.width + columns + left
+    return Scan(padded, padded.output_steps(), taken)
 
 
-def clocks_of(reach: Reach, table: FoldTable | None, padded: bool = False) -> Floats:
+def clocks_of(raster: Raster, table: FoldTable | None) -> Floats:
     """Times of engines, row by row; without folds it is one engine that takes a pixel per clock."""
-    raster, one = reach.raster, np.ones(1, dtype=np.int64)
+    one = np.ones(1, dtype=np.int64)
     words, clocks = (one, one) if table is None else (table.words, table.clocks)
-    until = (raster.outputs - 1) * clocks + (raster.last - raster.outputs + 1) * words + clocks - 1
-    taken = reach.early * clocks + (raster.beats - 1 - reach.early) * words
-    enters = first = 0 * one  # the step that takes the last beat of a pixel that ends an output, and of the first pixel
+    ending = other = 0 * one
     if table is not None:
-        enters = np.where(table.reads_words, ((table.blocks - 1) * table.passes + 1) * table.slices - 1, 0)
-        first = np.where(table.reads_words, words - 1, 0) if raster.first else enters
-        taken = taken + (enters if reach.stays else np.where(table.reads_words, words - 1, 0))
-    left = np.zeros(len(words)) if reach.trailing or padded else np.maximum(0, until - taken)
-    ends = clocks - 1 - enters
-    before = ends if padded else raster.first * words + clocks - 1 - first  # padding may enter with the first beat
-    return np.column_stack([before, until - raster.first * words - clocks + 1, left, words, clocks, ends,
-                            until]).astype(np.float64)
+        ending = np.where(table.reads_words, ((table.blocks - 1) * table.passes + 1) * table.slices - 1, 0)
+        other = np.where(table.reads_words, words - 1, 0)
+    return _times(raster, clocks, words, ending, other)
 
 
 def fused_clocks(raster: Raster, clocks: Ints, slices: Ints) -> Floats:
-    """Times of inverted residuals that are one engine each: their first pixel enters in slices, whole pixels leave."""
-    until = (raster.last + 1) * clocks - 1
-    left = np.maximum(0, until - (raster.beats - 1) * clocks - slices + 1)
-    return np.column_stack([(raster.first + 1) * clocks - slices, (raster.last - raster.first) * clocks, left, clocks, clocks,
-                            clocks - slices, until]).astype(np.float64)
+    """Times of inverted residuals that are one engine each: pixels enter in slices, whole pixels leave."""
+    return _times(raster, clocks, clocks, slices - 1, slices - 1)
+
+
+def _times(raster: Raster, clocks: Ints, words: Ints, ending: Ints, other: Ints) -> Floats:
+    scan = scanned(raster).raster
+    until = scan.outputs * clocks + (scan.last - scan.outputs + 1) * words - 1
+    return np.column_stack([clocks, words, ending, other, until]).astype(np.float64)
 
 
 def scan_of(graph: Graph, node: Node) -> Raster:
@@ -166,12 +173,6 @@ def scan_of(graph: Graph, node: Node) -> Raster:
     raster = raster_of(graph, node)
     whole = node.op.averages and not node.op.window
     return Raster(Window((raster.height, raster.width)), raster.height, raster.width) if whole else raster
-
-
-def span_of(raster: Raster, first: int, last: int) -> tuple[int, ...]:
-    """Of an engine for layers of a path: the first and the last of them, columns of its outputs, and its steps from one row and
-    from one column of outputs to the next."""
-    return first, last, raster.output_size[1], raster.window.stride[0] * raster.width, raster.window.stride[1]
 
 
 class FrameBounds:
@@ -188,16 +189,15 @@ class FrameBounds:
         """Engines of a Conv or Gemm that take at most so many clocks; with folds only where `direct` leaves them open."""
         node = self.graph.nodes[index]
         shape, raster = shape_of(self.graph, node), raster_of(self.graph, node)
-        reach, padded = reach_of(raster), not raster.masks_suffice
         if (shape, most) not in self.priced:
             table = folds_of_one(shape, self.folds(shape, most))
-            clocks, rows = clocks_of(reach, table, padded), table.resources(dhm_model(self.device.model))
+            clocks, rows = clocks_of(raster, table), table.resources(dhm_model(self.device.model))
             near = clocks[:, UNTIL] <= most
             rows = resource_columns(rows, self.device.model, self.names)
-            self.priced[shape, most] = self.able((), rows[near], clocks[near], reach.raster)
+            self.priced[shape, most] = self.able((), rows[near], clocks[near], raster)
         folded = replace(self.priced[shape, most], members=(index,))
         return folded if direct is None else folded.beside(
-            self.able((), direct[None], clocks_of(reach, None, padded), reach.raster))
+            self.able((), direct[None], clocks_of(raster, None), raster))
 
     def folds(self, shape: Shape, most: float) -> Ints:
         """All folds on offer at any pace whose products may fit the device."""
@@ -216,8 +216,7 @@ class FrameBounds:
     def plain(self, index: int, needs: Floats) -> LayerOptions:
         """The engine of a layer without weights."""
         raster = scan_of(self.graph, self.graph.nodes[index])
-        reach = reach_of(raster)
-        return self.able((index,), needs[None], clocks_of(reach, None, not raster.masks_suffice), reach.raster)
+        return self.able((index,), needs[None], clocks_of(raster, None), raster)
 
     def fused(self, block: Bottleneck, members: tuple[int, ...], most: float) -> LayerOptions:
         """An inverted residual as one engine, in every number of words and slices."""
@@ -243,28 +242,14 @@ class FrameBounds:
         kept = np.flatnonzero(np.all(needs <= self.budget + 1e-9, axis=1))
         return LayerOptions(members, needs[kept], times[kept], raster)
 
-    def path(self, cut: int, weights: Sequence[float] | None = None) -> list[int]:
-        """Layers from an input to the end of a cut, one behind the other: as many as possible, or of the largest weights."""
-        made = {node.output: i for i, node in enumerate(self.graph.nodes[:cut])}
-        length, back = dict[int, float](), dict[int, int | None]()
-        for i, node in enumerate(self.graph.nodes[:cut]):
-            back[i] = max((made[t] for t in node.inputs if t in made), key=lambda p: length[p], default=None)
-            before = back[i]
-            length[i] = (1 if weights is None else weights[i]) + (0 if before is None else length[before])
-        found, at = list[int](), cut - 1 if cut else None
-        while at is not None:
-            found.append(at)
-            at = back[at]
-        return [i for i in found[::-1] if not isinstance(self.graph.nodes[i].op, Reshape)]
-
     def awaited(self, cut: int) -> set[int]:
         """Nodes in front of a cut whose last outputs the frame waits for: none of their pixels is left out behind them."""
         readers, found = dict[str, list[int]](), set[int]()
         for i in range(cut - 1, -1, -1):
             node = self.graph.nodes[i]
             behind = readers.get(node.output, [])
-            rasters = {k: scan_of(self.graph, self.graph.nodes[k]) for k in behind}
-            if not behind or any(k in found and not reach_of(raster).trailing for k, raster in rasters.items()):
+            scans = {k: scanned(scan_of(self.graph, self.graph.nodes[k])) for k in behind}
+            if not behind or any(k in found and scan.steps[-1] >= scan.taken[-1] for k, scan in scans.items()):
                 found.add(i)
             for tensor in node.inputs:
                 readers.setdefault(tensor, []).append(i)
@@ -294,54 +279,52 @@ class FrameProgramme:
             needs, times = [*needs, arrays.needs], [*times, np.zeros((len(arrays.needs), TIMES))]
         self.times = np.concatenate([*times, np.zeros((0, TIMES))])
         self.shares = shares_of(np.concatenate([*needs, np.zeros((0, len(bounds.names)))]), bounds.budget).T
+        self.longest, ends = self.alone.copy(), bounds.awaited(cut)
+        """Clocks that a frame takes at the least with each option."""
+        for k, item in enumerate(items):
+            if max(item.members) in ends:
+                self.longest[self.starts[k]:self.starts[k + 1]] = item.times[:, UNTIL]
         self.rows, self.constants = np.zeros((0, total)), np.zeros(0)
-        self.paths: list[Waits] = []
+        self.waits = Waits(bounds.graph, cut)
         known = [start + own[own < len(item.needs)] for item, start in zip(items, self.starts, strict=False)
                  if (own := bounds.taken.get(item.members)) is not None]
         self.found = Fractions(0.0, np.concatenate([*known, np.zeros(0, dtype=np.int64)]), np.zeros(0), np.zeros(total),
                                np.zeros(0, dtype=np.bool_))
         if arrays is not None:
             self._join([self.alone], 0.0)
-        self._follow(bounds.path(cut))
-        self._join([self.paths[0].row([j], []) + self.extra for j in self.paths[0].last[::-SPARSE]] or [self.extra],
-                   float(FIFO_LATENCY_CYCLES) if cut else 0.0)
+        passed = self.waits.paths(np.ones((cut, TIMES)) if cut else np.zeros((0, TIMES)))
+        self._join([self._row(path) for _, path in passed[:WAITS]] or [self.extra], float(FIFO_LATENCY_CYCLES) if cut else 0.0)
 
-    def _follow(self, path: list[int]) -> Waits:
-        """Waits along a path, of all options."""
-        for known in self.paths:
-            if known.path == path:
-                return known
-        order = {node: k for k, node in enumerate(path)}
-        spans = np.full((len(self.times), 5), -1)
+    def _row(self, path: Path) -> Floats:
+        """Clocks that all options take along a path."""
+        work, on = np.zeros((len(self.starts) - 1, 4)), np.zeros(len(self.starts) - 1)
         for k, item in enumerate(self.items):
-            places = [order[m] for m in item.members if m in order]
-            spans[self.starts[k]:self.starts[k + 1]] = span_of(item.raster, min(places, default=-1), max(places, default=-1))
-        if self.arrays is not None:
-            spans[self.starts[-2]:, :2] = len(path)
-        self.paths.append(Waits(self.bounds.graph, path, self.times, spans))
-        return self.paths[-1]
+            found = self.waits.passed(path, item)
+            if found is not None:
+                work[k], on[k] = found, 1.0
+        return np.asarray((self.times[:, :UNTIL] * work[self.of]).sum(axis=1) - on[self.of] + self.extra)
 
     def _join(self, rows: Sequence[Floats], constant: float) -> None:
         self.rows = np.vstack([self.rows, *(row / self.most for row in rows)])
         self.constants = np.append(self.constants, [constant / self.most] * len(rows))
 
-    def _waited(self, value: float, keep: Bools) -> bool:
-        """Let rows over options to keep join that fractions found so far violate, along the paths that these take longest on."""
+    def _waited(self, value: float) -> bool:
+        """Let rows join that fractions found so far violate."""
         mean = np.zeros((self.cut, TIMES))
         for option, part in zip(self.found.taken.tolist(), self.found.parts.tolist(), strict=True):
             if self.of[option] < len(self.items):
-                mean[list(self.items[self.of[option]].members)] += part * self.times[option]
-        found = list[tuple[float, Waits, tuple[list[int], list[bool]]]]()
-        paths = [self._follow(self.bounds.path(self.cut, mean[:, column].tolist())) for column in (BEFORE, UNTIL)]
-        for waits in paths if paths[0] is not paths[1] else paths[:1]:
-            found += waits.violated(self.found.taken, self.found.parts, self.extra, VIOLATED * value)
-        found.sort(key=lambda own: -own[0])
-        rows, kept = np.zeros((min(len(found), WAITS), len(self.of))), np.flatnonzero(keep)
-        for row, (_, waits, chain) in zip(rows, found, strict=False):
-            row[kept] = waits.row(*chain, kept) + self.extra[kept]
-        self._join(list(rows), float(FIFO_LATENCY_CYCLES))
-        spend("frames", len(rows), len(rows) * len(kept))
-        return bool(found)
+                members = self.items[self.of[option]].members  # the second of several is the one with the window
+                mean[members[len(members) > 1]] += part * np.append(self.times[option, :UNTIL], 1.0)
+        after, rows = float(self.extra[self.found.taken] @ self.found.parts), list[Floats]()
+        for clocks, path in self.waits.paths(mean):
+            if clocks + after <= VIOLATED * value or len(rows) == WAITS:
+                break
+            row = self._row(path)
+            if row[self.found.taken] @ self.found.parts > VIOLATED * value:
+                rows.append(row)
+        self._join(rows, float(FIFO_LATENCY_CYCLES))
+        spend("frames", len(rows), len(rows) * len(self.of))
+        return bool(rows)
 
     def _forget(self) -> None:
         """Leave out the rows that the bound does not follow from, but for that of arrays."""
@@ -350,28 +333,9 @@ class FrameProgramme:
 
     def least(self, enough: float) -> float:
         """The bound of a cut, sought no further once it is `enough`; `most` or more where no fractions fit."""
-        bounds = self.bounds
-        longest, ends = self.alone.copy(), bounds.awaited(self.cut)
-        for k, item in enumerate(self.items):
-            if max(item.members) in ends:
-                longest[self.starts[k]:self.starts[k + 1]] = item.times[:, UNTIL]
-        low, high, open_ = 0.0, self.most, longest <= self.most
-        frame = high
+        low, high, frame, open_ = 0.0, self.most, self.most, self.longest <= self.most
         while True:
-            keep, value = open_ & (longest <= frame), 0.0  # an engine that takes longer is in no frame of so many clocks
-            for _ in range(WAIT_ROUNDS):
-                able = np.zeros(self.each.shape[1])
-                able[np.unique(self.of[keep])] = 1.0
-                if not np.all(self.each @ able > 0):
-                    value = inf
-                    break
-                programme = Programme(self.of, self.each, self.shares, self.rows, self.constants)
-                self.found = solved(programme, keep, self.found.taken, frame / self.most / (1 - WHOLE_ERROR))
-                value, before = max(value, self.found.value * self.most * (1 - WHOLE_ERROR)), value
-                keep = keep & (value + self.found.reduced * self.most * (1 - WHOLE_ERROR) < frame)
-                self._forget()
-                if value >= frame or value < before * GAINED or not self._waited(value, open_):
-                    break
+            value, keep = self._relaxed(frame, open_)
             if value >= frame:
                 low = frame
             else:
@@ -381,86 +345,165 @@ class FrameProgramme:
             frame = sqrt(low * high) if low else high / 2
         for k, item in enumerate(self.items):
             own = self.found.taken[(self.found.taken >= self.starts[k]) & (self.found.taken < self.starts[k + 1])]
-            bounds.taken[item.members] = own - self.starts[k]
+            self.bounds.taken[item.members] = own - self.starts[k]
         return low
+
+    def _relaxed(self, frame: float, open_: Bools) -> tuple[float, Bools]:
+        """What fractions take at the least in a frame of so many clocks, and the options that whole ones may be of."""
+        keep, value = open_ & (self.longest <= frame), 0.0  # an engine that takes longer is in no frame of so many clocks
+        values = list[float]()
+        for _ in range(WAIT_ROUNDS):
+            able = np.zeros(self.each.shape[1])
+            able[np.unique(self.of[keep])] = 1.0
+            if not np.all(self.each @ able > 0):
+                return inf, keep
+            programme = Programme(self.of, self.each, self.shares, self.rows, self.constants)
+            self.found = solved(programme, keep, self.found.taken, frame / self.most / (1 - WHOLE_ERROR))
+            value = max(value, self.found.value * self.most * (1 - WHOLE_ERROR))
+            values.append(value)
+            keep = keep & (value + self.found.reduced * self.most * (1 - WHOLE_ERROR) < frame)
+            self._forget()
+            slow = len(values) > PATIENCE and value < values[-1 - PATIENCE] * GAINED
+            if value >= frame or slow or not self._waited(value):
+                break
+        return value, keep
 
 
 class Waits:
-    """Clocks of a frame by the engines it waits for along a path, one row over all options each.
+    """What engines of the nodes in front of a cut wait for, pixel by pixel; only some outputs of every node are looked at.
 
-    `times` and `spans` (`span_of`) are those of options, `path` the layers by number.
+    A path is followed from the graph's input to the last output of the last node: of every node on it some output, which waits
+    for that of the node in front. Those are looked at that wait for the first or last output of another node, or that one waits
+    for.
     """
 
-    def __init__(self, graph: Graph, path: list[int], times: Floats, spans: Ints) -> None:
-        self.path, self.times, self.spans, count = path, times, spans, len(path)
-        nodes = [graph.nodes[i] for i in path]
-        self.rasters = [scan_of(graph, n) for n in nodes]
-        self.apart = [node.op.moves or node.op.repeats != (1, 1) for node in nodes]
-        trailing = [k for k, raster in enumerate(self.rasters) if reach_of(raster).trailing]
-        self.last = range(trailing[-1] if trailing else 0, count)
-        """Layers whose last outputs all behind them wait for."""
-        self.seen = np.zeros((count, count), dtype=np.int64)
-        """By two layers of the path, the output of the first that the first output of the second waits for."""
-        for j in range(count):
-            output = 0
-            for k in range(j - 1, -1, -1):
-                output = self.seen[k, j] = self._sees(k + 1, output)
+    def __init__(self, graph: Graph, cut: int) -> None:
+        self.scans, self.sources, self.readers = dict[int, Scan](), dict[int, list[int | None]](), dict[int, list[int]]()
+        made, self.apart = dict[str, int | None](), set[int]()
+        for i, node in enumerate(graph.nodes[:cut]):
+            if node.op.still:
+                made[node.output] = made.get(node.inputs[0])
+                continue
+            self.scans[i], made[node.output] = scanned(scan_of(graph, node)), i
+            self.sources[i] = [made.get(tensor) for tensor in node.inputs]
+            if node.op.moves or node.op.repeats != (1, 1):
+                self.apart.add(i)
+            for source in self.sources[i]:
+                if source is not None:
+                    self.readers.setdefault(source, []).append(i)
+        self.end = made[graph.nodes[cut - 1].output] if cut else None
+        self.places = {i: np.unique([0, len(scan.steps) - 1]) for i, scan in self.scans.items()}
+        self._close()
 
-    def _sees(self, place: int, output: int) -> int:
-        """The output of the layer in front that an output waits for; the first where more is not known."""
-        raster, front = self.rasters[place], self.rasters[place - 1]
-        if self.apart[place] or self.apart[place - 1] or front.outputs != raster.beats:
-            return 0
-        if not raster.masks_suffice or output >= raster.outputs:
-            return 0
-        rows, columns = divmod(output, raster.output_size[1])
-        step = raster.first + rows * raster.window.stride[0] * raster.width + columns * raster.window.stride[1]
-        return min(step, raster.beats - 1)
+    def _close(self) -> None:
+        """Add the outputs that wait for those known, and those that these wait for."""
+        for _ in range(2):
+            for i in self.scans:
+                self._add(i, [self.ended(s, i, self.places[s]) for s in self.sources[i] if s is not None])
+            for i in reversed(self.scans):
+                needed = self.scans[i].needed(self.places[i])
+                for s in self.sources[i]:
+                    if s is not None:
+                        last = needed == len(self.scans[i].taken) - 1
+                        self._add(s, [needed if self._alike(s, i) else np.where(last, len(self.scans[s].steps) - 1, 0)])
 
-    def _leaving(self, spans: Ints, times: Floats, output: Ints) -> Floats:
-        """Clocks from an engine's first output to the one of a number."""
-        rows, columns = np.divmod(output, np.maximum(1, spans[:, 2]))
-        steps = rows * spans[:, 3] + columns * spans[:, 4]
-        return np.asarray(output * (times[:, CLOCKS] - times[:, WORDS]) + steps * times[:, WORDS])
+    def _add(self, node: int, places: list[Ints]) -> None:
+        every = np.unique(np.concatenate([self.places[node], *places]))
+        self.places[node] = every[every < len(self.scans[node].steps)]
 
-    def row(self, layers: Sequence[int], added: Sequence[bool], options: Ints | None = None) -> Floats:
-        """Clocks of all or some options where the last of some layers waits for the one in front of it, and so on.
+    def _alike(self, source: int, node: int) -> bool:
+        """Whether the outputs of a node are the pixels of another, in the same order."""
+        return not self.apart & {source, node} and len(self.scans[source].steps) == len(self.scans[node].taken)
 
-        What a layer waits for also passes those between the two. `added` says between which two of them clocks before first
-        outputs are added instead.
+    def _pixels(self, source: int | None, node: int, outputs: Ints) -> Ints:
+        """Pixels of a node that come no sooner than outputs of the node in front of it; its first where that is the input."""
+        if source is not None and self._alike(source, node):
+            return outputs
+        return np.where(outputs == 0, 0, len(self.scans[node].taken) - 1)
+
+    def ended(self, source: int | None, node: int, outputs: Ints) -> Ints:
+        """The first output of a node that waits for an output of the node in front of it."""
+        return self.scans[node].ends(self._pixels(source, node, outputs))
+
+    def passed(self, path: Path, item: LayerOptions) -> Floats | None:
+        """How often the times of engines count along a path (`Scan.work`); None where they are not on it."""
+        on = [k for k, (node, _) in enumerate(path) if node in item.members]
+        if not on:
+            return None
+        source, output = path[on[0] - 1] if on[0] else (None, 0)
+        pixels = self._pixels(source, path[on[0]][0], np.array([output]))
+        return scanned(item.raster).work(pixels, np.array([path[on[-1]][1]]))[0]
+
+    def paths(self, mean: Floats) -> list[tuple[float, Path]]:
+        """Through the last output of every node the path on which engines take longest, those first that take longest.
+
+        `mean` are times of engines by node, and in the last column how much of an engine there is.
         """
-        spans, times = (self.spans, self.times) if options is None else (self.spans[options], self.times[options])
-        hops, (low, high) = np.array(layers), spans[:, :2].T
-        before, final = times[:, BEFORE], len(hops) - 1
-        first, last = np.searchsorted(hops, low), np.searchsorted(hops, high, side="right") - 1
-        adds, behind = np.array([True, *added, False]), np.clip(last, 0, final)
-        waited = self._leaving(spans, times, self.seen[np.clip(high, 0, len(self.seen) - 1), hops[np.minimum(behind + 1, final)]])
-        own = np.where(last == final, times[:, AFTER], np.where(adds[behind + 1], 0.0, waited))
-        own = np.where(adds[first], before, times[:, ENDS]) + np.where(first <= last, own, 0.0)
-        return np.where(low < 0, 0.0, np.where(low > hops[-1], times[:, LEFT], own))
+        if self.end is None:
+            return []
+        (to, back), (onward, ahead), found = self._reached(mean), self._left(mean), list[tuple[float, Path]]()
+        for node in self.scans:
+            value = float(to[node][-1] + onward[node][-1])
+            if value > 0:
+                path, at = [(node, len(self.places[node]) - 1)], (node, len(self.places[node]) - 1)
+                while (before := back[at[0]][at[1]])[0] >= 0:
+                    at = int(before[0]), int(before[1])
+                    path.insert(0, at)
+                at = path[-1]
+                while (after := ahead[at[0]][at[1]])[0] >= 0:
+                    at = int(after[0]), int(after[1])
+                    path.append(at)
+                found.append((value, tuple((n, int(self.places[n][k])) for n, k in path)))
+        kept = {path: value for value, path in found}
+        return sorted(((value, path) for path, value in kept.items()), key=lambda own: -own[0])
 
-    def violated(self, taken: Ints, parts: Floats, extra: Floats,
-                 limit: float) -> list[tuple[float, Waits, tuple[list[int], list[bool]]]]:
-        """What rows say of fractions of options, as far as that is more than `limit`, with the layers of each."""
-        count, found = len(self.seen), list[tuple[float, Waits, tuple[list[int], list[bool]]]]()
-        mean, spans = np.zeros((count, TIMES)), np.zeros((count, 5), dtype=np.int64)
-        for k, raster in enumerate(padded_raster(r.window, r.height, r.width) for r in self.rasters):
-            here = (self.spans[taken, 0] <= k) & (self.spans[taken, 1] >= k)
-            mean[k] = parts[here] @ self.times[taken[here]]
-            spans[k] = span_of(raster, k, k)
-        starts, chains = mean[:, BEFORE].copy(), [([j], list[bool]()) for j in range(count)]
-        for j in range(1, count):
-            passed = np.cumsum(mean[1:j + 1, ENDS][::-1])[::-1]
-            after = starts[:j] + self._leaving(spans[:j], mean[:j], self.seen[:j, j]) + passed
-            add = bool(after.max() < starts[j - 1] + mean[j, BEFORE])
-            front = j - 1 if add else int(after.argmax())
-            starts[j] = max(after.max(), starts[j - 1] + mean[j, BEFORE])
-            chains[j] = [*chains[front][0], j], [*chains[front][1], add]
-        for j in self.last:
-            value = float(parts @ (self.row(*chains[j], taken) + extra[taken]))
-            if value > limit:
-                found.append((value, self, chains[j]))
-        return found
+    def _clocks(self, mean: Floats, node: int, source: int | None, outputs: Ints) -> tuple[Floats, Floats]:
+        """Steps of a mean engine to its own outputs, and to what comes of those in front of it."""
+        scan, pixels = self.scans[node], self._pixels(source, node, outputs)
+        zero, own = np.zeros(1, dtype=np.int64), self.places[node]
+        out = scan.work(np.repeat(zero, len(own)), own) @ mean[node, :UNTIL] - mean[node, UNTIL]
+        start = scan.work(zero, zero)[0] @ mean[node, :UNTIL]
+        return out, start - scan.work(pixels, np.repeat(zero, len(pixels))) @ mean[node, :UNTIL]
+
+    def _reached(self, mean: Floats) -> tuple[dict[int, Floats], dict[int, Ints]]:
+        """By node and place, clocks at the least until that output, and the node and place in front that say so."""
+        clocks, back = dict[int, Floats](), dict[int, Ints]()
+        for i, own in self.places.items():
+            clocks[i], back[i] = np.full(len(own), -inf), np.full((len(own), 2), -1)
+            for source in self.sources[i]:
+                front = np.zeros(1, dtype=np.int64) if source is None else self.places[source]
+                so_far = np.zeros(1) if source is None else clocks[source]
+                out, taken = self._clocks(mean, i, source, front)
+                late = so_far - taken
+                best = np.maximum.accumulate(late)
+                which = np.maximum.accumulate(np.where(late == best, np.arange(len(late)), 0))
+                at = np.searchsorted(self.ended(source, i, front), own, side="right") - 1
+                value = np.where(at >= 0, best[at], -inf) + out
+                better = value > clocks[i]
+                clocks[i] = np.where(better, value, clocks[i])
+                back[i][better] = np.column_stack([np.full(len(own), -1 if source is None else source), which[at]])[better]
+        return clocks, back
+
+    def _left(self, mean: Floats) -> tuple[dict[int, Floats], dict[int, Ints]]:
+        """By node and place, clocks at the least from that output to the end, and the node and place behind that say so."""
+        clocks, ahead = dict[int, Floats](), dict[int, Ints]()
+        for i in reversed(self.scans):
+            own = self.places[i]
+            clocks[i], ahead[i] = np.full(len(own), -inf), np.full((len(own), 2), -1)
+            if i == self.end:
+                clocks[i][-1] = 0.0
+            for reader in self.readers.get(i, ()):
+                out, taken = self._clocks(mean, reader, i, own)
+                after = (out + clocks[reader])[::-1]
+                best = np.maximum.accumulate(after)
+                which = np.maximum.accumulate(np.where(after == best, np.arange(len(after)), 0))
+                at = np.searchsorted(self.places[reader], self.ended(i, reader, own))
+                able, turned = at < len(best), np.maximum(0, len(best) - 1 - at)
+                value = np.where(able, best[turned], -inf) - taken
+                better = value > clocks[i]
+                clocks[i] = np.where(better, value, clocks[i])
+                ahead[i][better] = np.column_stack([np.full(len(own), reader), len(best) - 1 - which[turned]])[better]
+        return clocks, ahead
 
 
 @dataclass(frozen=True, slots=True)
