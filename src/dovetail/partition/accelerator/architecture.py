@@ -159,7 +159,7 @@ def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal,
            known: FoundAccelerator | None = None, limits: SearchLimits = UNLIMITED) -> JudgedAccelerator:
     """The best that a search finds, or `known` if that is as good, with its bound; what it priced for one goal it knows for the
     other."""
-    found = search.fastest(known) if goal is Goal.THROUGHPUT else search.quickest(known, limits)
+    found = search.fastest(known, limits) if goal is Goal.THROUGHPUT else search.quickest(known, limits)
     clocks = found.interval if goal is Goal.THROUGHPUT else found.latency
     check_bound(f"the search for {architecture} accelerators", found.bound, clocks)
     return JudgedAccelerator(accelerator_of(search.graph, found, architecture), found, clocks, found.bound)

@@ -432,7 +432,7 @@ class Waits:
             return None
         source, output = path[on[0] - 1] if on[0] else (None, 0)
         pixels = self._pixels(source, path[on[0]][0], np.array([output]))
-        return scanned(item.raster).work(pixels, np.array([path[on[-1]][1]]))[0]
+        return np.asarray(scanned(item.raster).work(pixels, np.array([path[on[-1]][1]]))[0])
 
     def paths(self, mean: Floats) -> list[tuple[float, Path]]:
         """Through the last output of every node the path on which engines take longest, those first that take longest.

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from heapq import heappop, heappush
 from math import inf, sqrt
 from typing import cast
@@ -49,7 +48,7 @@ from dovetail.partition.accelerator.dedicated import (
 )
 from dovetail.partition.accelerator.frame_bound import FrameBounds, FrameProgramme, LayerOptions
 from dovetail.partition.accelerator.words import Row, Words
-from dovetail.partition.effort import spend, worked
+from dovetail.partition.effort import halfway, spend, worked
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.platform.device import Device
 
@@ -172,6 +171,7 @@ class AcceleratorSearch:
         self.weights = np.eye(len(self.names))
         """Of resources, row by row, as linear programmes found them; the first ones look at one resource alone."""
         self.lows: dict[tuple[int, int], Floats] = {}
+        self.steady: FoundAccelerator | None = None
         self.full: dict[int, int] = {}
         """By cut, the longest interval found at which not even fractions of engines fit."""
         if like is not None:
@@ -354,10 +354,14 @@ class AcceleratorSearch:
             return float(arrives)
         return float(joined_latency(self.graph, behind, block.configuration, arrives))
 
-    def fastest(self, known: FoundAccelerator | None = None) -> FoundAccelerator:
-        """The accelerator with the shortest interval between frames, or `known` if none has, with a bound on every other."""
-        found = self._steadiest if known is None else self._shorter(known)
-        return replace(found, bound=self._surely(self._interval_bound(found.interval)))
+    def fastest(self, known: FoundAccelerator | None = None, limits: SearchLimits = UNLIMITED) -> FoundAccelerator:
+        """The accelerator with the shortest interval between frames, or `known` if none has, with a bound on every other.
+
+        Half of the time is for the accelerator, the rest for the bound.
+        """
+        half = replace(limits, until_s=halfway(limits.until_s))
+        found = self._steadiest(half) if known is None else self._shorter(known, limits=half)
+        return replace(found, bound=self._surely(self._interval_bound(found.interval, limits)))
 
     def _surely(self, clocks: float) -> float:
         """Clocks that the hardware takes at the least where the model says so many."""
@@ -374,15 +378,16 @@ class AcceleratorSearch:
                 best, shorter = option, option.interval
         return None if best is None else self.made(0, 1, Chosen(0.0, 0.0, (0,)), (best,))
 
-    @cached_property
-    def _steadiest(self) -> FoundAccelerator:
-        """The accelerator with the shortest interval; nothing is known yet of others."""
+    def _steadiest(self, limits: SearchLimits) -> FoundAccelerator:
+        """The accelerator with the shortest interval, or the best once the time is over; nothing is known yet of others."""
+        if self.steady is not None:
+            return self.steady
         low, high = self.span()
         if self.cuts == (0,):
-            found = self._fastest_block(inf)
-            if found is None:
+            self.steady = self._fastest_block(inf)
+            if self.steady is None:
                 raise InfeasibleError(self._reason(high))
-            return found
+            return self.steady
         at_once = PRODUCTS_AT_ONCE * self.device.resources.get(MULTIPLIER, 0.0)
         work = multiplications_of(self.graph, self.graph.nodes)
         found, pace, longer = None, min(max(FIRST_PACE, int(work / at_once) if at_once else 0), high), LONGER
@@ -392,19 +397,20 @@ class AcceleratorSearch:
                 low, pace, longer = pace, min(int(longer * pace), high), longer * longer if low else longer
         if found is None:
             raise InfeasibleError(self._reason(high))
-        return self._shorter(found, low)
+        self.steady = self._shorter(found, low, limits)
+        return self.steady
 
     def _may_fit(self, cut: int, pace: int) -> bool:
         """Whether the cheapest engines of a cut leave room for any arrays, each with what it needs at the least."""
         room = self.room(cut, pace)
         return bool(np.all(room.left >= -TOLERANCE)) and (cut == len(self.graph.nodes) or self.blocks.room_for_any(cut, room))
 
-    def _shorter(self, found: FoundAccelerator, low: int = 0) -> FoundAccelerator:
+    def _shorter(self, found: FoundAccelerator, low: int = 0, limits: SearchLimits = UNLIMITED) -> FoundAccelerator:
         """An accelerator of the shortest interval above `low`, or `found` if none is shorter."""
         if self.cuts == (0,):
             return self._fastest_block(found.interval) or found
-        while (middle := between(low, found.interval)) is not None:
-            better = self._fitting(middle, found.cut)
+        while (middle := between(low, found.interval)) is not None and not limits.over:
+            better = self._fitting(middle, found.cut, limits)
             if better is None or better.interval >= found.interval:
                 low = middle
             else:
@@ -420,25 +426,33 @@ class AcceleratorSearch:
             most = max(most, float(np.prod(shape[2:], dtype=np.float64)) * max(weights, shape[1] if len(shape) > 1 else 1) * 2)
         return 0, int(most) * len(self.graph.nodes)
 
-    def _fitting(self, pace: int, first: int | None = None) -> FoundAccelerator | None:
+    def _fitting(self, pace: int, first: int | None = None, limits: SearchLimits = UNLIMITED) -> FoundAccelerator | None:
         """An accelerator of at most so many clocks between frames; cut `first` is looked at before all others.
 
         Cuts behind which many layers of many arrays would have to be played come last, those with fewer layers first.
         """
         labour = {cut: self.blocks.effort(cut, pace) > MUCH for cut in self.cuts}
         for cut in sorted(self.cuts, key=lambda c: (c != first, labour[c], -c if labour[c] else c)):
+            if limits.over:
+                break
             chosen, options = self.within(cut, pace)
             if chosen.fill <= 1:
                 return self.made(cut, pace, chosen, options)
         return None
 
-    def _interval_bound(self, reached: float) -> float:
+    def _interval_bound(self, reached: float, limits: SearchLimits = UNLIMITED) -> float:
         """The largest interval found at which no cut has room, not even for fractions of engines."""
         if self.cuts == (0,):
             return reached
-        low, high, open_cut = 0, reached, self.cuts[0]
+        low, high, open_cut = min(self.full.get(cut, 0) for cut in self.cuts), reached, self.cuts[0]
         while (pace := between(low, high)) is not None:
-            fits = next((c for c in sorted(self.cuts, key=lambda c: c != open_cut) if self.within(c, pace)[0].bound <= 1), None)
+            fits = None
+            for cut in sorted(self.cuts, key=lambda c: c != open_cut):
+                if limits.over:
+                    return min(low + 1.0, reached)
+                if self.within(cut, pace)[0].bound <= 1:
+                    fits = cut
+                    break
             if fits is not None:
                 high, open_cut = pace, fits
             else:
@@ -467,7 +481,8 @@ class AcceleratorSearch:
         Paces of a single cut are halved: at a pace a frame takes about as long as at the next shorter one that was tried, or
         longer. When the time is over, promises of cuts are bounds.
         """
-        best, items, floors = known or self._steadiest, dict[int, list[LayerOptions]](), dict[int, float]()
+        best = known or self._steadiest(replace(limits, until_s=halfway(limits.until_s)))
+        items, floors = dict[int, list[LayerOptions]](), dict[int, float]()
         settled, shares = inf, phase_shares(self.graph)
         if 0 in self.cuts:
             least = self.blocks.least_clocks(0, alone=True)
