@@ -106,7 +106,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
         choices = compacted(choices)
     tree = relaxed_tree(relaxed, choices)
     ranking = rank(relaxed, tree, best, deadline)
-    state.bound = min(ranking.bound, state.goal)
+    state.bound = min(ranking.bound, state.goal)  # what `strike_dear` left out is no better than the best plan
     core = thin(relaxed, ranking.core(choices, CORE), CORE_LIMIT)
     if core is not None:
         net = build(relaxed, tree, core)
@@ -117,14 +117,18 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     searched = _searched(state, tree, ranking, choices, ending, max(tolerance, MET), build)
     if not searched and state.net is not None:
         answer = solve_network(state.net, state.plans, ending, LABELS, tolerance=max(tolerance, MET), start=ranking.prices)
+        # Candidates were struck that lead to no plan so far below the best one.
         state.bound = max(state.bound, min(answer.lower_bound, state.goal * (1 - max(tolerance, MET))))
         for guide in answer.assignments[-1:]:
             state.follow(guide)
     state.follow_again(deadline + state.late_s / 4)
     now = worked()  # boards one by one take as long as the relaxation at least, before they tell anything
     close = pool.many or searched or state.close(CLOSE) or deadline - now < max(LEAST_S, now - begun)
-    # A plan with cuts between the candidates, or with more boards at once than stand for all, may be below the bound.
-    answer = Answer(tuple(state.found), min(state.bound, state.goal), prices=ranking.prices, off_grid=tuple(state.loose))
+    # A plan with cuts between the candidates, or with more boards at once than stand for all, may be below the bound; any other
+    # plan below it is a mistake, which `hold_over` finds.
+    beyond = pool.many or bool(state.loose)
+    answer = Answer(tuple(state.found), min(state.bound, state.goal) if beyond else state.bound, prices=ranking.prices,
+                    off_grid=tuple(state.loose))
     return Found(answer, state.left, state.kept, close)
 
 
