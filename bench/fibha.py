@@ -7,7 +7,7 @@ itself, of the accelerator that is best at that), `cycles_per_frame` (simulated;
 itself. `--synthesize` counts every part of the whole top with Yosys: `synthesized`, by how much the model is off, and what the
 shell adds. What does not fit has the reason instead. Entries are written as they are known; with `--resume` those of FILE are
 kept and accelerators found before are simulated or synthesized without a search. `firb`: inverted residuals as one engine beside
-plain pipelining.
+plain pipelining. `--described` and `--maps` fill in only what their help says.
 `--quick` does one small network on one board, simulated.
 """
 
@@ -58,8 +58,8 @@ from dovetail.reproduce.compact_2024_fibha_described import DESCRIBED_NETWORKS, 
 from dovetail.reproduce.compact_2024_fibha_maps import map_figures
 from lib.engines.firb import blocks_of
 
-FIRB_PACE, FIRB_BLOCKS = 150_000, ("features.3.depthwise.conv", "features.12.depthwise.conv")
-"""An early and a late inverted residual, by their depthwise layers; `bench/engines.py --part firb` has all of them."""
+FIRB_PACE = 150_000
+"""Clocks per frame of inverted residuals, as `bench/engines.py --part firb` has them. Chosen, not measured."""
 FRAMES, SMALL_FRAMES = 6, 12
 """Through an empty design the first few follow each other a little slower, until FIFOs are filled to where they settle: after
 three frames at 224 x 224, after seven at 96 x 96 (`--quick`)."""
@@ -156,7 +156,7 @@ def main() -> None:
                 replace_text(options.json, json.dumps(result, indent=1) + "\n")
         return
     if "firb" not in result:
-        result["firb"] = blocks_of("mobilenet-v2", "zcu102", FIRB_PACE, FIRB_BLOCKS)
+        result["firb"] = blocks_of("mobilenet-v2", "zcu102", FIRB_PACE, None)
     for board, network in product(options.board or BOARDS, options.network or NETWORKS):
         of_network: dict[str, Any] = result.setdefault(board, {}).setdefault(network, {})
         for name, entry in entries(board, network, options, of_network):

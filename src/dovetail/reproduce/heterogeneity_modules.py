@@ -51,7 +51,7 @@ WAYS = ("hand", "part", "folded", "best")
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class NetworkModule:
     """A module of a network: the prefix of its nodes' names, and the block that it is, which writes it on any input."""
 
     name: str
@@ -61,15 +61,15 @@ class Module:
     """The same for modules that differ in their input alone."""
 
 
-def fires() -> Iterator[Module]:
+def fires() -> Iterator[NetworkModule]:
     """fire2 to fire9 of SqueezeNet."""
     for number, (squeeze, expand) in enumerate(FIRES, 2):
         name = f"fire{number}"
         write = partial(fire, name=name, squeeze=squeeze, expand=expand)
-        yield Module(name, f"{name}_", replace(FIRE, write=write), (squeeze, expand))
+        yield NetworkModule(name, f"{name}_", replace(FIRE, write=write), (squeeze, expand))
 
 
-def bottlenecks() -> Iterator[Module]:
+def bottlenecks() -> Iterator[NetworkModule]:
     """All 17 of MobileNetV2; the first has no expansion."""
     number = 0
     for expansion, channels, repeats, first in V2_STAGES:
@@ -77,16 +77,16 @@ def bottlenecks() -> Iterator[Module]:
             number += 1
             name, made = f"features.{number}", divisible(channels * WIDTH)
             write = partial(inverted_residual, name=name, channels=made, kernel=3, stride=stride, expansion=expansion)
-            yield Module(name, f"{name}.", replace(BOTTLENECK, write=write), (made, stride, expansion))
+            yield NetworkModule(name, f"{name}.", replace(BOTTLENECK, write=write), (made, stride, expansion))
 
 
-def units() -> Iterator[Module]:
+def units() -> Iterator[NetworkModule]:
     """All 16 of ShuffleNetV2: one that halves the map in each of three stages, then those that keep its size."""
     for stage, (channels, repeats) in enumerate(zip(V2_CHANNELS[WIDTH][:-1], REPEATS, strict=True), 2):
         for i in range(repeats):
             name, halves = f"stage{stage}.{i}", i == 0
             write = partial(v2_unit, name=name, channels=channels, halves=halves)
-            yield Module(name, f"{name}.", replace(HALVING if halves else BASIC, write=write), (channels, halves))
+            yield NetworkModule(name, f"{name}.", replace(HALVING if halves else BASIC, write=write), (channels, halves))
 
 
 NETWORKS = {"squeezenet1.1": fires, "mobilenet-v2-0.5": bottlenecks, "shufflenet-v2-0.5": units}
@@ -118,12 +118,12 @@ def shared(graph: Graph, parts: Mapping[str, int]) -> Assignment:
     return found
 
 
-def hand_nodes(module: Module, graph: Graph) -> list[str]:
+def hand_nodes(module: NetworkModule, graph: Graph) -> list[str]:
     """The nodes of a module that the authors give to the FPGA."""
     return [n.name for n in graph.nodes if n.name.startswith(module.prefix) and n.name.endswith(module.block.on_fpga)]
 
 
-def largest_part(module: Module, graph: Graph, board: Platform) -> tuple[int, Figures]:
+def largest_part(module: NetworkModule, graph: Graph, board: Platform) -> tuple[int, Figures]:
     """The most sixteenths of the authors' nodes that fit the FPGA mapped directly, and their figures; 0: the GPU alone."""
     for part in range(PARTS, 0, -1):
         found = judge(graph, board, shared(graph, dict.fromkeys(hand_nodes(module, graph), part)), module.block.parallel)
@@ -156,7 +156,7 @@ def _side(figures: Figures) -> dict[str, Any]:
     return {**figures.side(), "edp": figures.latency_s * figures.energy_j}
 
 
-def of_module(module: Module, whole: Graph, board: Platform, gpu_board: Platform,
+def of_module(module: NetworkModule, whole: Graph, board: Platform, gpu_board: Platform,
               sizes: Sequence[int] = SIZES) -> dict[str, Any]:
     """A module at its place in a network, every way, and the authors' choice as a mean over input sizes."""
     first = next(n for n in whole.nodes if n.name.startswith(module.prefix))
@@ -180,7 +180,7 @@ def of_module(module: Module, whole: Graph, board: Platform, gpu_board: Platform
                                       for key in METRICS} for way in ("hand", "part")}}
 
 
-def _at_size(module: Module, side: int, board: Platform, gpu_board: Platform) -> dict[str, Any]:
+def _at_size(module: NetworkModule, side: int, board: Platform, gpu_board: Platform) -> dict[str, Any]:
     graph = module.block.graph(side)
     hand = judge(graph, board, shared(graph, dict.fromkeys(hand_nodes(module, graph), PARTS)), module.block.parallel)
     part = largest_part(module, graph, board)[1] if hand.violations else hand
@@ -208,7 +208,7 @@ def of_network(name: str, progress: Progress = lambda *_: None, most: int | None
     return {"modules": found, "whole": _whole(whole, modules, found, board, gpu_board)}
 
 
-def _whole(graph: Graph, modules: Sequence[Module], found: Sequence[Mapping[str, Any]], board: Platform,
+def _whole(graph: Graph, modules: Sequence[NetworkModule], found: Sequence[Mapping[str, Any]], board: Platform,
            gpu_board: Platform) -> dict[str, Any]:
     hand = {name: PARTS for module in modules for name in hand_nodes(module, graph)}
     parts = {name: one["sixteenths"] for module, one in zip(modules, found, strict=True) for name in hand_nodes(module, graph)}
