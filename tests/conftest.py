@@ -2,7 +2,7 @@
 
 The quick tier (`--tier quick`) has no test of Verilator, Yosys, Chromium or of more than a few seconds; the slow tier has the
 others, each marked with its reason. Without `--tier` both run. Tests marked `deep` take a minute or more; `make deep` runs them
-alone (`--deep FILE`), and continues where it was stopped.
+alone (`--deep FILE`), and continues where it was stopped. Tables are as wide as where no terminal is asked.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.update(COLUMNS="160", LINES="24")
     config.addinivalue_line("markers", "deep(reason): takes a minute or more; run by make deep")
     for marker, meaning in SLOW.items():
         config.addinivalue_line("markers", f"{marker}: {meaning}; not in make quick")

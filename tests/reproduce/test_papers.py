@@ -150,7 +150,7 @@ def test_what_was_made_anew_is_not_called_a_record() -> None:
     assert found["Abstract, throughput"].source is ValueSource.COMPUTED
     assert found["Abstract, throughput"].origin == "dovetail reproduce compact-2024 --part fibha"
     assert found["Abstract, fused kernels"].source is ValueSource.RECORD
-    del documents["fibha"]["ours"]["over SESL"]
+    del documents["fibha"]["described"]["zcu102"]["mobilenet-v2"]
     assert {i.name: i for i in items_of(Run("compact-2024", documents))}["Paper I, over SESL"].verdict is ItemVerdict.MISSING
 
 
@@ -159,7 +159,8 @@ def test_a_record_that_is_given_is_named_as_the_source(tmp_path: Path) -> None:
     own.write_text(resources.files("dovetail.reproduce").joinpath("records", "gpu_fcm.json").read_text("utf-8"), encoding="utf-8")
     assert main(["reproduce", "compact-2024", "--record", str(own), "-o", str(tmp_path / "pages")]) == 0
     items = {item["name"]: item for item in json.loads((tmp_path / "pages" / "items.json").read_text(encoding="utf-8"))}
-    assert items["Abstract, fused kernels"]["origin"].startswith(f"{own}, 2026-")
+    assert items["Abstract, end to end"]["origin"].startswith(f"{own}, 2026-")
+    assert items["Abstract, fused kernels"]["origin"].startswith("fused_pairs.json, ")
     assert items["Abstract, throughput"]["origin"].startswith("fibha.json, ")
 
 

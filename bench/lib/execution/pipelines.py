@@ -26,8 +26,8 @@ from lib.execution.parts import FORMS, Manner, Runner, cpu_runner, differing, gp
 from lib.execution.timing import Effort, spread
 
 NETWORKS = (("googlenet", 8), ("mobilenet-v1", 64), ("resnet50", 64), ("googlenet", 64))
-"""Networks, and frames that travel together. Groups of 8 and 16 were chosen before anything was measured; their parts take about a
-millisecond, of which handing frames on between threads takes a third to a half. One of them stays, beside groups of 64."""
+"""Networks, and frames that travel together. Groups of 8 and 16 were chosen before anything was measured; their parts take about
+a millisecond, of which handing frames on between threads takes a third to a half. One of them stays, beside groups of 64."""
 SMALL = (("squeezenet1.1@32", 2),)
 """Those of `--quick`."""
 CUTS = 10

@@ -45,9 +45,13 @@ class RecordFile:
 
 
 RECORDS = {
+    "heterogeneity": RecordFile("heterogeneity-2021", "heterogeneity.json", "python bench/heterogeneity.py --json FILE",
+                                "minutes"),
     "fibha": RecordFile("compact-2024", "fibha.json", "python bench/fibha.py --json FILE", "22 minutes, or --fresh"),
     "firb": RecordFile("compact-2024", "fibha.json", "python bench/engines.py --part firb --json FILE", "minutes"),
     "gpu_fcm": RecordFile("compact-2024", "gpu_fcm.json", "python bench/gpu_fcm.py --json FILE", "an NVIDIA GPU and 28 minutes"),
+    "fused_pairs": RecordFile("compact-2024", "fused_pairs.json", "python bench/fused_pairs.py --json FILE",
+                              "an NVIDIA GPU and 15 minutes"),
     "lq": RecordFile("lq-2020", "lq_2020.json", "python bench/lq.py --json FILE", "Verilator, Yosys and hours"),
     "training": RecordFile("lq-2020", "lq_training.json", "python bench/lq_training.py --json FILE",
                        "an NVIDIA GPU, CIFAR-10 and hours")}
