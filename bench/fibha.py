@@ -38,7 +38,8 @@ from dovetail.partition.accelerator.architecture import search_of
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.platform.accelerator import Architecture, from_entries
 from dovetail.platform.device import Device
-from dovetail.reproduce.compact_2024_fibha import (
+from dovetail.reproduce.compact_2024.described import DESCRIBED_NETWORKS, described, meml, powers_of_two
+from dovetail.reproduce.compact_2024.fibha import (
     BOARDS,
     CLOCK_HZ,
     GPUS,
@@ -54,8 +55,7 @@ from dovetail.reproduce.compact_2024_fibha import (
     steady_ms,
     utilisation_of,
 )
-from dovetail.reproduce.compact_2024_fibha_described import DESCRIBED_NETWORKS, described, meml, powers_of_two
-from dovetail.reproduce.compact_2024_fibha_maps import map_figures
+from dovetail.reproduce.compact_2024.maps import map_figures
 from lib.engines.firb import blocks_of
 
 FIRB_PACE = 150_000

@@ -66,7 +66,7 @@ from dovetail.partition.plan import Piece, Split, whole_on
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.platform.topology import joined_as
-from dovetail.reproduce.lq_2020 import TABLE_5_2, fastest, least_boards, row_of
+from dovetail.reproduce.lq_2020.results import TABLE_5_2, fastest, least_boards, row_of
 from dovetail.schedule.program import lower
 from lib.lq_memories import memories
 from lib.lq_network import cut, network, pair

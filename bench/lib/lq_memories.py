@@ -23,7 +23,7 @@ from dovetail.ir import Coded
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
-from dovetail.reproduce.lq_2020 import boards_alone, plan_at
+from dovetail.reproduce.lq_2020.results import boards_alone, plan_at
 from dovetail.schedule.program import lower
 
 FAMILY = "xcu"

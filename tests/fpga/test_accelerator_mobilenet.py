@@ -12,7 +12,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.partition.accelerator.architecture import judge
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Architecture
-from dovetail.reproduce.compact_2024_fibha import board_of, fpga_of, region
+from dovetail.reproduce.compact_2024.fibha import board_of, fpga_of, region
 from tests.fpga.random_graphs import random_inputs
 
 FRAMES = 2

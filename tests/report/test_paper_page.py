@@ -10,7 +10,7 @@ import pytest
 from report_browser import browse, parse
 
 from dovetail.reproduce import page
-from dovetail.reproduce.gp_figures import lines
+from dovetail.reproduce.gp_2023.figures import lines
 from dovetail.reproduce.item import ItemVerdict, PaperItem, Value, ValueSource
 
 HOSTILE = "</style><script>console.error('ran')</script>| a"

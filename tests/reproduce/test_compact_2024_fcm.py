@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from dovetail.cli.program import main
-from dovetail.reproduce import compact_2024_fcm
+from dovetail.reproduce.compact_2024 import fcm as compact_2024_fcm
 
 
 def test_the_record_that_comes_along_answers_every_claim_or_says_it_does_not() -> None:

@@ -14,9 +14,8 @@ from dovetail.errors import DovetailError
 from dovetail.partition.accelerator.architecture import judge
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Architecture
-from dovetail.reproduce import compact_2024_fibha
-from dovetail.reproduce.compact_2024_fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of
-from dovetail.reproduce.compact_2024_fibha_described import (
+from dovetail.reproduce.compact_2024 import fibha as compact_2024_fibha
+from dovetail.reproduce.compact_2024.described import (
     DescribedBudget,
     DescribedLayer,
     budget_of,
@@ -26,8 +25,9 @@ from dovetail.reproduce.compact_2024_fibha_described import (
     powers_of_two,
     sesl_interval,
 )
-from dovetail.reproduce.compact_2024_fibha_maps import map_figures
-from dovetail.reproduce.compact_2024_fibha_tables import EARLIER, block_energy_j, described_lines, map_lines, ours, recorded, text
+from dovetail.reproduce.compact_2024.fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of
+from dovetail.reproduce.compact_2024.maps import map_figures
+from dovetail.reproduce.compact_2024.tables import EARLIER, block_energy_j, described_lines, map_lines, ours, recorded, text
 from dovetail.zoo import names
 from tests.partition.test_hybrid import bottlenecks
 

@@ -7,7 +7,7 @@ from importlib import resources
 
 from dovetail.kernels.fuse_estimator import FusedLayer, estimate
 from dovetail.platform.gpu_specification import specification
-from dovetail.reproduce import compact_2024_pairs
+from dovetail.reproduce.compact_2024 import pairs as compact_2024_pairs
 
 
 def test_tables_say_what_the_record_holds() -> None:

@@ -10,9 +10,11 @@ import pytest
 
 from dovetail.platform.load import load_platform
 from dovetail.platform.quantity import factor_model
-from dovetail.reproduce import gp_2023, gp_layers, gp_peers
-from dovetail.reproduce.gp_figures import figures
-from dovetail.reproduce.gp_layers import NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer
+from dovetail.reproduce.gp_2023 import layers as gp_layers
+from dovetail.reproduce.gp_2023 import peers as gp_peers
+from dovetail.reproduce.gp_2023 import results as gp_2023
+from dovetail.reproduce.gp_2023.figures import figures
+from dovetail.reproduce.gp_2023.layers import NETWORKS, Convolution, FpgaTime, at, by_filters, paper_layer
 
 
 @pytest.fixture(scope="module")

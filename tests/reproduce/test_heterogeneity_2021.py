@@ -14,9 +14,11 @@ from dovetail.partition.plan import whole_on
 from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.report import sheet
-from dovetail.reproduce import gains, heterogeneity_2021, heterogeneity_modules
-from dovetail.reproduce.heterogeneity_blocks import BLOCKS, PaperBlock, believed, hand_partition, judge
-from dovetail.reproduce.heterogeneity_modules import (
+from dovetail.reproduce import gains
+from dovetail.reproduce.heterogeneity_2021 import figure_4 as heterogeneity_2021
+from dovetail.reproduce.heterogeneity_2021 import modules as heterogeneity_modules
+from dovetail.reproduce.heterogeneity_2021.blocks import BLOCKS, PaperBlock, believed, hand_partition, judge
+from dovetail.reproduce.heterogeneity_2021.modules import (
     NETWORKS,
     PARTS,
     boards,
@@ -26,7 +28,7 @@ from dovetail.reproduce.heterogeneity_modules import (
     recorded,
     shared,
 )
-from dovetail.reproduce.heterogeneity_table_1 import OTHERS
+from dovetail.reproduce.heterogeneity_2021.table_1 import OTHERS
 
 
 @pytest.fixture(scope="module")

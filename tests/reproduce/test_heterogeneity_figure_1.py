@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dovetail.reproduce.gains import Times
-from dovetail.reproduce.heterogeneity_figure_1 import FILTERS, KERNELS, figures, reproduce, text
+from dovetail.reproduce.heterogeneity_2021.figure_1 import FILTERS, KERNELS, figures, reproduce, text
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from dovetail.errors import UsageError
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
-from dovetail.reproduce import lq_2020, lq_figures
-from dovetail.reproduce.lq_2020_layers import (
+from dovetail.reproduce.lq_2020 import figures as lq_figures
+from dovetail.reproduce.lq_2020 import results as lq_2020
+from dovetail.reproduce.lq_2020.layers import (
     bits_of_conv2,
     bits_table,
     layer_table,
@@ -79,7 +80,7 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     assert folds[-1]["products_at_once"] > folds[0]["products_at_once"]
     row = {"fps": 100.0, "boards_used": 3, "fps_through_gpio": 65.0,
            "bram_max": 0.5, "lut_max": 0.25, "dsp_max": 0.1, "divided": ["fc6"]}
-    record = json.loads((Path(lq_2020.__file__).parent / "records" / lq_2020.RECORD).read_text(encoding="utf-8"))
+    record = json.loads((Path(lq_2020.__file__).parents[1] / "records" / lq_2020.RECORD).read_text(encoding="utf-8"))
     measured = {**record,
                 "alexnet_conv2_cycles": {"value": 1, "fold": "1x16x13", "area_xcku095": {"lut": 2.0, "bram": 3.0, "dsp": 4.0}},
                 "popcount_vs_int8": {"value": 0.29, "target": 0.3, "by_layer": {"5x5": {}}},

@@ -30,7 +30,7 @@ from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.solve import SOLVERS, plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
-from dovetail.reproduce.gp_peers import chain
+from dovetail.reproduce.gp_2023.peers import chain
 from lib.parts import held
 from lib.zoo_graph import network
 

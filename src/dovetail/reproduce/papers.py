@@ -9,17 +9,14 @@ from typing import Any
 
 from dovetail.platform.device import ModelSet
 from dovetail.progress import Progress
-from dovetail.reproduce import (
-    compact_2024_fcm,
-    compact_2024_fibha,
-    compact_2024_fibha_tables,
-    gp_2023,
-    gp_figures,
-    heterogeneity_2021,
-    heterogeneity_figure_1,
-    lq_2020,
-    lq_figures,
-)
+from dovetail.reproduce.compact_2024 import fcm, fibha
+from dovetail.reproduce.compact_2024 import tables as fibha_tables
+from dovetail.reproduce.gp_2023 import figures as gp_figures
+from dovetail.reproduce.gp_2023 import results as gp_2023
+from dovetail.reproduce.heterogeneity_2021 import figure_1 as heterogeneity_figure_1
+from dovetail.reproduce.heterogeneity_2021 import figure_4 as heterogeneity_2021
+from dovetail.reproduce.lq_2020 import figures as lq_figures
+from dovetail.reproduce.lq_2020 import results as lq_2020
 from dovetail.reproduce.ours import WHOLE
 
 Document = Mapping[str, Any]
@@ -58,8 +55,8 @@ class Paper:
 
 def _accelerators(asked: Asked, progress: Progress) -> dict[str, Any]:
     if asked.networks or asked.fresh:
-        return compact_2024_fibha.reproduce(asked.networks or compact_2024_fibha.NETWORKS, progress)
-    return compact_2024_fibha_tables.recorded(asked.record)
+        return fibha.reproduce(asked.networks or fibha.NETWORKS, progress)
+    return fibha_tables.recorded(asked.record)
 
 
 PAPERS = {
@@ -71,8 +68,8 @@ PAPERS = {
         "figure 1": Part(lambda _, progress: heterogeneity_figure_1.reproduce(progress), heterogeneity_figure_1.text,
                          heterogeneity_figure_1.figures)}),
     "compact-2024": Paper("Compact DNNs 2024", {
-        "fcm": Part(lambda asked, _: compact_2024_fcm.reproduce(asked.record), compact_2024_fcm.text, record="gpu_fcm"),
-        "fibha": Part(_accelerators, compact_2024_fibha_tables.text, record="fibha")}),
+        "fcm": Part(lambda asked, _: fcm.reproduce(asked.record), fcm.text, record="gpu_fcm"),
+        "fibha": Part(_accelerators, fibha_tables.text, record="fibha")}),
     "lq-2020": Paper("LQ multi-FPGA 2020", {
         WHOLE: Part(lambda asked, progress: lq_2020.reproduce(progress, counts=asked.boards or lq_2020.COUNTS,
                                                               training=asked.record, simulated=asked.fresh),

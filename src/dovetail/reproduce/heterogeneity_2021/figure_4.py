@@ -1,7 +1,7 @@
 """Heterogeneity 2021 (Carballo-Hernández, Pelcat, Berry): Figure 4 and Table I, the authors' hand partitions on our models.
 
 Blocks of three networks run on a Jetson TX2's GPU alone, and on that GPU with a Cyclone 10 GX over PCIe, at input sizes
-from 224 down to 4 (heterogeneity_blocks.py). The GPU alone runs on a board without the FPGA, which there draws no idle power.
+from 224 down to 4 (blocks.py). The GPU alone runs on a board without the FPGA, which there draws no idle power.
 
 The FPGA holds our hardware or, told so, has area and clock of the authors' rows. Processors are priced without the measuring
 loop in both cases: the rows have no depthwise layers, so with the loop some layers of a block would carry it and others not. What
@@ -21,8 +21,10 @@ from dovetail.partition.solve import plan
 from dovetail.platform.device import ModelSet, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
-from dovetail.reproduce import gains, gp_figures, heterogeneity_modules
-from dovetail.reproduce.heterogeneity_blocks import (
+from dovetail.reproduce import gains
+from dovetail.reproduce.gp_2023 import figures as gp_figures
+from dovetail.reproduce.heterogeneity_2021 import modules as whole_modules
+from dovetail.reproduce.heterogeneity_2021.blocks import (
     BLOCKS,
     BOARD,
     GPU_BOARD,
@@ -33,7 +35,7 @@ from dovetail.reproduce.heterogeneity_blocks import (
     hand_partition,
     judge,
 )
-from dovetail.reproduce.heterogeneity_table_1 import OTHERS, table_1
+from dovetail.reproduce.heterogeneity_2021.table_1 import OTHERS, table_1
 from dovetail.terminal import table
 
 HARDWARE = {ModelSet.PLANNING: "hardware we generate",
@@ -61,7 +63,7 @@ def reproduce(models: ModelSet = ModelSet.PLANNING, progress: Progress = lambda 
             "optimum_gain": {key: gains.gain(*_sides(rows, f"best_{key}"), key) for key in KEYS},
             "paper": {"table_1": {"energy": block.printed.energy, "latency": block.printed.latency}, "text": block.printed.text},
             "why": block.why})
-    modules = heterogeneity_modules.recorded() if models is ModelSet.PLANNING else {"networks": {}}
+    modules = whole_modules.recorded() if models is ModelSet.PLANNING else {"networks": {}}
     return {"paper": "heterogeneity-2021", "board": BOARD, "models": models.value, "blocks": found,
             "other_works": [one._asdict() for one in OTHERS], **modules}
 
@@ -116,7 +118,7 @@ def text(document: Mapping[str, Any]) -> str:
         lines += ["", f"{b['block']}: {b['paper']['text']}.", f"  Why: {b['why']}"]
     lines += ["", "Table I, other works as the paper prints them:", table_1(document["blocks"])]
     if document["networks"]:
-        lines += ["", heterogeneity_modules.text(document)]
+        lines += ["", whole_modules.text(document)]
     return "\n".join(lines)
 
 
@@ -140,4 +142,4 @@ def figures(document: Mapping[str, Any]) -> dict[str, str]:
                 shown[f"{name}{fits}"] = [(log2(side), log10(one[key] * 1e3)) for side, one in sides]
             name = f"figure_4_{b['block'].lower().replace(' ', '_').replace('.', '')}_{key}.svg"
             found[name] = gp_figures.lines(f"Figure 4: {b['block']}, log10 of {unit}", shown, "log2 of the input's side")
-    return found | heterogeneity_modules.figures(document)
+    return found | whole_modules.figures(document)

@@ -29,8 +29,8 @@ from dovetail.platform.device import ModelSet, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
 from dovetail.reproduce import gains
-from dovetail.reproduce.heterogeneity_blocks import BLOCKS, BOARD, GPU_BOARD, SIZES, Figures, PaperBlock, believed, judge
-from dovetail.reproduce.heterogeneity_figures import Point, scatter
+from dovetail.reproduce.heterogeneity_2021.blocks import BLOCKS, BOARD, GPU_BOARD, SIZES, Figures, PaperBlock, believed, judge
+from dovetail.reproduce.heterogeneity_2021.figures import Point, scatter
 from dovetail.space import PACES
 from dovetail.terminal import table
 from dovetail.zoo import build

@@ -2,7 +2,7 @@
 
 Everything is by our model of engines that we build, at an assumed clock of 200 MHz; all four kinds come from one search with
 one set of engines, each with a bound on every other of its kind. `bench/fibha.py` adds simulation and synthesis, and its record
-of all networks and boards comes along (compact_2024_fibha_tables.py).
+of all networks and boards comes along (tables.py).
 
 Energies are of whole boards, as in plans: what is drawn without work, what logic and RAM blocks in use toggle away, and
 moving weights; DSP blocks have no coefficient. GPUs beside them by the models of their boards.
@@ -35,7 +35,7 @@ from dovetail.platform.accelerator import AcceleratorDesign, Architecture, to_en
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
-from dovetail.reproduce.compact_2024_fibha_tables import document, recorded
+from dovetail.reproduce.compact_2024.tables import document, recorded
 from dovetail.space import cut_out
 from dovetail.zoo import build
 

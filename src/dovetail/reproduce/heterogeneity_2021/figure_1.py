@@ -21,7 +21,7 @@ from dovetail.platform.device import Device, ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
 from dovetail.reproduce import gains
-from dovetail.reproduce.heterogeneity_figures import Bar, bars
+from dovetail.reproduce.heterogeneity_2021.figures import Bar, bars
 from dovetail.terminal import table
 
 SIDE, CHANNELS = 224, 3

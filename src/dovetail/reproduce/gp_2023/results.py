@@ -24,8 +24,18 @@ from dovetail.partition.solve import plan
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
-from dovetail.reproduce import gp_peers
-from dovetail.reproduce.gp_layers import DEVICES, NETWORKS, Convolution, FpgaTime, at, by_filters, needed, paper_layer, readings
+from dovetail.reproduce.gp_2023 import peers as gp_peers
+from dovetail.reproduce.gp_2023.layers import (
+    DEVICES,
+    NETWORKS,
+    Convolution,
+    FpgaTime,
+    at,
+    by_filters,
+    needed,
+    paper_layer,
+    readings,
+)
 from dovetail.terminal import table
 
 BOARD = "tx2-c10gx"

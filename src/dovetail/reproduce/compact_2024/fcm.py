@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from dovetail.errors import UsageError
-from dovetail.reproduce import compact_2024_pairs
+from dovetail.reproduce.compact_2024 import pairs as fused_pairs
 from dovetail.terminal import table
 
 CLAIMS = {
@@ -54,7 +54,7 @@ def reproduce(record: Path | None = None) -> dict[str, Any]:
         "networks": [{"network": n, "arithmetic": k, "images": int(b[1:]), **{key: one.get(key) for key in (
             "ours_us", "cudnn_us", "compile_us", "floor_us", "rel_err", "cudnn_rel_err", "ours_mj", "cudnn_mj", "compile_mj",
             "kernels", "fused")}} for n, k, b, one in networks],
-        "fused_modules": compact_2024_pairs.modules(), "why": list(WHY)}
+        "fused_modules": fused_pairs.modules(), "why": list(WHY)}
 
 
 PAIR_RATIOS = {"fused_over_apart": ("apart_us", "fused_us"), "fused_over_cudnn": ("cudnn_us", "fused_us"),
@@ -133,7 +133,7 @@ def text(document: Mapping[str, Any]) -> str:
     return "\n".join([
         f"Compact DNNs 2024, paper III: fused modules; ours on {document['gpu']}, {document['date']}", "",
         table(["against", "the paper", "ours"], claims), "", *_pair_lines(document),
-        compact_2024_pairs.text(document["fused_modules"]),
+        fused_pairs.text(document["fused_modules"]),
         table(["network", "type", "batch", "ours us", "cuDNN us", "compiler us", "over cuDNN", "floor us", "ours mJ", "cuDNN mJ"],
               rows, range(2, 10)), "", *(f"  {sentence}" for sentence in document["why"])])
 

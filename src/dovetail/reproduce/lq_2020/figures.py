@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.numerics.lq import boundaries_of, ranked
-from dovetail.reproduce.gp_figures import lines
+from dovetail.reproduce.gp_2023.figures import lines
 
 BASES = {"2 bits": (0.52, 1.05), "3 bits": (0.25, 0.5, 1.0)}
 """Bases whose quantizers are drawn (chosen): that of Figure 4.8's activations here, and one of three bits."""

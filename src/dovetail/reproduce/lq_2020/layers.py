@@ -33,7 +33,7 @@ LAYER_PACES = (51_529, 103_058, 206_116, 515_290, 1_030_580)
 """Clocks per frame that are tried for layers by themselves: from one per pixel of the image to twenty."""
 NETWORK, OTHER = "resnet20", "vgg-small"
 """Whose accuracies stand beside the bits."""
-TRAINING = Path(__file__).parent / "records" / "lq_training.json"
+TRAINING = Path(__file__).parents[1] / "records" / "lq_training.json"
 NOT_MEASURED = "not measured"
 
 

@@ -34,7 +34,7 @@ from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
 from dovetail.platform.topology import with_switch
 from dovetail.progress import Progress
-from dovetail.reproduce import lq_2020_layers as layers
+from dovetail.reproduce.lq_2020 import layers
 from dovetail.schedule.program import lower
 from dovetail.terminal import table
 

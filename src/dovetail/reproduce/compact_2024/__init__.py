@@ -1,0 +1,1 @@
+"""Compact DNNs 2024: fused kernels on GPUs, accelerators on FPGAs."""

@@ -1,0 +1,1 @@
+"""GP partitioning 2023."""

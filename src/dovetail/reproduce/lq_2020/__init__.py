@@ -1,0 +1,1 @@
+"""LQ multi-FPGA 2020: AlexNet in two bits, over boards."""
