@@ -157,7 +157,8 @@ class Units:
     levels: dict[int, Staged] = field(default_factory=dict)
 
 
-def _bits_of(values: Floats) -> list[int]:
+def bits_of(values: Floats) -> list[int]:
+    """The words of floats."""
     return [int(v) for v in np.atleast_1d(values).view(np.uint32)]
 
 
@@ -171,7 +172,7 @@ def _registered(planes: Planes, name: str, table: str, tap: int, values: list[in
 
 def _looked_up(planes: Planes, units: Units, numbers: FloatLayer, f: int, place: int, tap: int) -> Staged:
     """The product from a table; weights of one value share it."""
-    values = _bits_of(numbers.product(f, place))
+    values = bits_of(numbers.product(f, place))
     return _registered(planes, f"{planes.label}_product_{f}_{tap}", f"{planes.label}_products_{values[-1]:08x}", tap, values)
 
 
@@ -180,14 +181,15 @@ def _multiplied(planes: Planes, units: Units, numbers: FloatLayer, f: int, place
     pipeline = planes.pipeline
     if tap not in units.levels:
         name = f"{planes.label}_level_{tap}"
-        units.levels[tap] = _registered(planes, name, f"{planes.label}_levels", tap, _bits_of(numbers.levels))
-    (weight,) = _bits_of(numbers.weights.reshape(len(numbers.weights), -1)[f, place])
+        units.levels[tap] = _registered(planes, name, f"{planes.label}_levels", tap, bits_of(numbers.levels))
+    (weight,) = bits_of(numbers.weights.reshape(len(numbers.weights), -1)[f, place])
     factor = pipeline.module.wire(f"{planes.label}_weight_{f}_{tap}", const(weight), WORD)
-    return _instance(pipeline, units.multiplier, f"{planes.label}_product_{f}_{tap}", units.levels[tap], factor,
+    return unit_result(pipeline, units.multiplier, f"{planes.label}_product_{f}_{tap}", units.levels[tap], factor,
                      MULTIPLIER_STAGES)
 
 
-def _instance(pipeline: Pipeline, made: Module, name: str, a: Staged, b: Signal, stages: int) -> Staged:
+def unit_result(pipeline: Pipeline, made: Module, name: str, a: Staged, b: Signal, stages: int) -> Staged:
+    """What an instance of an adder or a multiplier makes of two words of one stage."""
     y = pipeline.module.net(name, 32)
     pipeline.module.instances.append(Instance(made.name, f"u_{name}", (("a", a.signal), ("b", b), ("y", y))))
     return Staged(y, a.stage + stages)
@@ -198,7 +200,7 @@ def _added(planes: Planes, units: Units, f: int, terms: Sequence[Staged]) -> Sta
 
     def both(a: Staged, b: Staged) -> Staged:
         units.sums += 1
-        return _instance(planes.pipeline, units.adder, f"{planes.label}_sum_{f}_{units.sums - 1}", a, b.signal, ADDER_STAGES)
+        return unit_result(planes.pipeline, units.adder, f"{planes.label}_sum_{f}_{units.sums - 1}", a, b.signal, ADDER_STAGES)
 
     return planes.pipeline.paired(terms, both)
 
@@ -208,7 +210,7 @@ def _reached(pipeline: Pipeline, name: str, total: Staged, steps: Floats) -> Sta
     module, value = pipeline.module, total.signal
     negative, size = value.bit(31), module.wire(f"{name}_size", value.bits(0, 31))
     thresholds = []
-    for step, word in zip(steps, _bits_of(steps), strict=True):
+    for step, word in zip(steps, bits_of(steps), strict=True):
         limit = word & (1 << 31) - 1
         thresholds.append(all_of(~negative, compare(">=", size, limit)) if step > 0
                           else any_of(~negative, compare("<=", size, limit)))
