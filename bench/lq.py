@@ -15,6 +15,9 @@ for, is null, and `not_counted` says why.
 
 `conv2`: AlexNet's second layer in a folded engine, simulated and synthesized.
 
+`floats`: AlexNet's first two layers in folded engines of floats, the paper's baselines, simulated and synthesized
+(`lib/lq_floats.py`); FILE is written after every figure, and `--filters N` simulates the first N filters of a layer alone.
+
 `loaded`: folded engines with memories that a stream fills in place of ROM, synthesized, beside engines with ROM.
 
 `links`, `port`, `rom`: what joins boards, the paper's port of four pins and wider ones, and layers whose area plans go by the
@@ -68,6 +71,7 @@ from dovetail.platform.load import load_platform
 from dovetail.platform.topology import joined_as
 from dovetail.reproduce.lq_2020.results import TABLE_5_2, fastest, least_boards, row_of
 from dovetail.schedule.program import lower
+from lib.lq_floats import float_layers
 from lib.lq_memories import memories
 from lib.lq_network import cut, network, pair
 from lib.lq_parts import host_ports, link_ends, roms
@@ -96,11 +100,13 @@ FRAMES = 10_000
 FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
 KEYS = {"datapaths": "datapaths", "fic": "fic", "faults": "faults", "conv2": "alexnet_conv2_cycles", "links": "link_ends",
-        "port": "host_ports", "rom": "parts", "memories": "memories", "loaded": "loaded_weights",
+        "port": "host_ports", "rom": "parts", "memories": "memories", "loaded": "loaded_weights", "floats": "float_layers",
         "pair": "full_pair", "cut": "full_cut", "network": "full_network"}
 """Every part and the key of its figures."""
 LONG_PARTS = ("cut", "network")
 """Those that run where they are named alone."""
+GROWING_PARTS = ("datapaths", "floats")
+"""Those that look for themselves which of their figures are there."""
 PARTS = tuple(part for part in KEYS if part not in LONG_PARTS)
 FIC_BOARDS = (2, 3, 4, 6, 12, 24)
 QUICK = {"part": ["datapaths", "conv2", "fic", "faults"], "layer": [SMALL], "family": ["xcup"],
@@ -350,6 +356,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--part", action="append", choices=list(KEYS), help=f"default: all but {' and '.join(LONG_PARTS)}")
     parser.add_argument("--frames", type=int, help=f"of the faults (default: {FRAMES:,})")
     parser.add_argument("--boards", type=int, action="append", help=f"of FiC (default: {', '.join(map(str, FIC_BOARDS))})")
+    parser.add_argument("--filters", type=int, help="of layers in floats that are simulated (default: all)")
     parser.add_argument("--layer", action="append", choices=list(LAYERS), help="default: all")
     parser.add_argument("--loaded", action="append", choices=list(LOADED), help="layers of that part (default: all)")
     parser.add_argument("--form", action="append", choices=FORMS,
@@ -381,10 +388,10 @@ def main() -> int:
         "faults": lambda: faulty_links(frames), "conv2": lambda: alexnet_conv2(options.quick),
         "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends,
         "port": lambda: host_ports(build_design(coded_graph(*LAYERS[SMALL]), "port_core")), "rom": roms, "memories": memories,
-        "pair": pair, "cut": cut, "network": network,
+        "pair": pair, "cut": cut, "network": network, "floats": lambda: float_layers(found, keep, options.filters),
         "fic": lambda: boards_of_fic(options.boards or list(FIC_BOARDS))}
     for part in options.part or PARTS:
-        if part != "datapaths" and options.resume and KEYS[part] in found:
+        if part not in GROWING_PARTS and options.resume and KEYS[part] in found:
             print(f"{part}: kept as {options.json} has it", flush=True)
             continue
         print(f"== {part}", flush=True)

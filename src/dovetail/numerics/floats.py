@@ -10,8 +10,8 @@ Sums of floats depend on their order, so the order is part of the numbers:
 4. The eight partial sums are added neighbours first.
 5. Either the bias is added and what is negative becomes zero, or the thresholds that the sum reaches are counted.
 
-Taps in the padding are +0 and take part. Rounding is to nearest, ties to even; nothing is fused. No number may be infinite, NaN or
-subnormal, which `convolve` proves from the ranges of its operands before it starts.
+Taps in the padding are +0 and take part. Rounding is to nearest, ties to even; nothing is fused. No number may be infinite, NaN
+or subnormal, which `convolve` proves from the ranges of its operands before it starts.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class FloatFilters:
     @property
     def input_bits(self) -> int:
         """Of a tap."""
-        return WORD_BITS if self.tables is None else (self.tables.shape[2] - 1).bit_length()
+        return WORD_BITS if self.tables is None else int(self.tables.shape[2] - 1).bit_length()
 
     @property
     def weight_bits(self) -> int:
-        return WORD_BITS if self.tables is None else (self.tables.shape[1] - 1).bit_length()
+        return WORD_BITS if self.tables is None else int(self.tables.shape[1] - 1).bit_length()
 
     @property
     def output_bits(self) -> int:
-        return WORD_BITS if self.steps is None else self.steps.shape[1].bit_length()
+        return WORD_BITS if self.steps is None else int(self.steps.shape[1]).bit_length()
 
     @property
     def products(self) -> Floats:
@@ -118,6 +118,11 @@ def convolve(filters: FloatFilters, x: Array, at_once: int) -> Array:
 
     `x` and results are float32, or codes where tables and thresholds say so.
     """
+    return _ended(filters, sums_of(filters, x, at_once))
+
+
+def sums_of(filters: FloatFilters, x: Array, at_once: int) -> Floats:
+    """The sums before they end."""
     beats = filters.beats(at_once)
     check_ranges(filters, x)
     (top, left, bottom, right), (down, along) = filters.window.pads, filters.window.stride
@@ -134,7 +139,7 @@ def convolve(filters: FloatFilters, x: Array, at_once: int) -> Array:
                 earlier = sums[place]
                 sums[place] = part if earlier is None else earlier + part
                 beat += 1
-    return _ended(filters, neighbours_first([s for s in sums if s is not None], np.add))
+    return neighbours_first([s for s in sums if s is not None], np.add)
 
 
 def neighbours_first(values: Sequence[Floats], add: Callable[[Floats, Floats], Floats]) -> Floats:

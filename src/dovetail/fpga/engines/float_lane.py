@@ -7,18 +7,19 @@ of plans. `numerics.floats` states the order in which a lane adds; it is the onl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dovetail.fpga.engines import folded as parts
 from dovetail.fpga.engines.floats import ADDER_STAGES, MULTIPLIER_STAGES, WORD, float_adder, float_multiplier, unit_result
-from dovetail.fpga.engines.folded import ended, fields_of, filter_tables, placed_lanes, read_rom, repeated, stored_words, table_words
 from dovetail.fpga.engines.lane import Lane
 from dovetail.fpga.engines.layers import MappedLayer, begun
 from dovetail.fpga.engines.lq import last_that_holds
-from dovetail.fpga.engines.stream import Engine, Pipeline, Staged
-from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, any_of, bit_width, choose, compare, const, pack, select, signal, successor
-from dovetail.fpga.rtl.modules import Memory, Module
+from dovetail.fpga.engines.stream import READ_STAGES, Engine, Pipeline, Staged, in_blocks
+from dovetail.fpga.rtl import expressions as rtl
+from dovetail.fpga.rtl.expressions import Expr, Signal, all_of, any_of, bit_width, pack, select, signal
+from dovetail.fpga.rtl.modules import Instance, Memory, Module, Rom
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.folds import Loops
 from dovetail.ir import Window
@@ -107,11 +108,11 @@ def _looked_up(units: _FloatUnits, filters: FloatFilters, constants: FloatConsta
     given = {name: units.given(name, values, 0).signal for name, values in constants.products}
     assert filters.tables is not None
     _, codes, levels = filters.tables.shape
-    options = [given[f"entry_{a}_{b}"] if b else const(0) for b in range(levels) for a in range(codes)]
+    options = [given[f"entry_{a}_{b}"] if b else rtl.const(0) for b in range(levels) for a in range(codes)]
     found = []
     for i in range(taps):
         index = m.wire(f"index_{i}", pack([(w.bits(i * narrow, narrow), narrow), (x.bits(i * wide, wide), wide)]))
-        found.append(units.pipeline.register(f"product_{i}", choose(index, options), 0, WORD))
+        found.append(units.pipeline.register(f"product_{i}", rtl.choose(index, options), 0, WORD))
     return found
 
 
@@ -122,8 +123,8 @@ def _partial_sums(units: _FloatUnits, part: Staged, first: int, starts: Signal, 
     later, opening = signal("place_later", 0, PARTIAL_SUMS - 1), signal("opening")
     place = m.wire("place", select(starts, first, later), (0, PARTIAL_SUMS - 1))
     fresh = m.wire("fresh", any_of(starts, opening))
-    m.drive(later, successor(place), works)
-    m.drive(opening, all_of(fresh, compare("!=", place, (first - 1) % PARTIAL_SUMS)), works)
+    m.drive(later, rtl.successor(place), works)
+    m.drive(opening, all_of(fresh, rtl.compare("!=", place, (first - 1) % PARTIAL_SUMS)), works)
     read = signal("partial_read", *WORD)
     before = m.wire("partial_before", select(pipeline.at(Staged(fresh, flow), part.stage), NEGATIVE_ZERO, read), WORD)
     total = units.both(part, Staged(before, part.stage))
@@ -149,7 +150,7 @@ def _settled(units: _FloatUnits, filters: FloatFilters, constants: FloatConstant
     size = pipeline.module.wire("size", value.bits(0, 31))
     for step in given:
         limit = step.signal
-        above, below = (compare(operator, size, limit.bits(0, 31)) for operator in (">=", "<="))
+        above, below = (rtl.compare(operator, size, limit.bits(0, 31)) for operator in (">=", "<="))
         holds.append(select(value.bit(31), all_of(limit.bit(31), below), any_of(limit.bit(31), above)))
     named = [pipeline.module.wire(f"reaches_{k}", h) for k, h in enumerate(holds)]
     return last_that_holds(pipeline, "result", named, total.stage)
@@ -160,20 +161,39 @@ def folded_float_engine(layer: MappedLayer, filters: FloatFilters, loops: Loops)
     pipeline, folded, slot, taps = begun(layer, Window((1, 1)), 0, loops)
     lane, adders = float_lane(f"{layer.module}_lane", loops.fold.inputs, filters, loops.slices)
     stage, bits = max(tap.stage for tap in taps.values()), filters.weight_bits
-    stored = stored_words(loops, _weights(filters), lambda lanes: repeated(lanes.reshape(-1, 1), bits))
-    words = read_rom(pipeline, "weights", stored, bits * loops.fold.inputs * loops.lanes, slot.weight, stage)
+    stored = parts.stored_words(loops, _weights(filters), lambda lanes: parts.repeated(lanes.reshape(-1, 1), bits))
+    store = _store(weight_store(layer.module), stored, bits * loops.fold.inputs * loops.lanes)
+    address = pipeline.signal_at(Staged(slot.weight, 0), stage - READ_STAGES)
+    words = pipeline.module.net("weights_word", store.outputs[0].width)
+    pipeline.module.instances.append(Instance(store.name, "weights", (("address", address), ("y", words))))
     constants = constants_of(filters)
-    tables = filter_tables(pipeline, loops, constants.ends, slot, stage + lane.constant_stage)
+    tables = parts.filter_tables(pipeline, loops, constants.ends, slot, stage + lane.constant_stage)
     if constants.products:
         widths = [bit_width(min(values), max(values)) for _, values in constants.products]
-        entries = table_words(loops, [values for _, values in constants.products], widths)
-        read = read_rom(pipeline, "entries", entries, sum(widths) * loops.lanes, slot.result, stage)
-        tables += fields_of(pipeline, read, [name for name, _ in constants.products], widths, loops.lanes)
+        entries = parts.table_words(loops, [values for _, values in constants.products], widths)
+        read = parts.read_rom(pipeline, "entries", entries, sum(widths) * loops.lanes, slot.result, stage)
+        tables += parts.fields_of(pipeline, read, [name for name, _ in constants.products], widths, loops.lanes)
     seen = pipeline.module.wire("taps", pack([(taps[key].value, filters.input_bits) for key in sorted(taps)]))
-    results = placed_lanes(pipeline, loops, slot, lane, words, tables, stage, lambda _: (seen, []))
+    results = parts.placed_lanes(pipeline, loops, slot, lane, words, tables, stage, lambda _: (seen, []))
     products = loops.lanes * loops.fold.inputs
     how = "look-ups of float products" if filters.tables is not None else "float multipliers"
-    return ended(layer, loops, pipeline, folded, slot, results, lane, f"{products} {how}", adders * loops.lanes)
+    made = parts.ended(layer, loops, pipeline, folded, slot, results, lane, f"{products} {how}", adders * loops.lanes)
+    return replace(made, modules=(*made.modules, store))
+
+
+def weight_store(engine: str) -> str:
+    """The module that holds the weights of an engine's module, so that it can be synthesized apart."""
+    return f"{engine}_weights"
+
+
+def _store(name: str, words: Sequence[int], width: int) -> Module:
+    """A ROM with a register behind it."""
+    m = Module(name, (f"Weights: {len(words)} words of {width} bits.",))
+    read = signal("word_read", 0, (1 << width) - 1)
+    m.roms.append(Rom("store", width, tuple(words), m.input("address", (len(words) - 1).bit_length()), read,
+                      in_blocks(len(words), width)))
+    m.output("y", m.register("word", read))
+    return m
 
 
 def _weights(filters: FloatFilters) -> IntMatrix:

@@ -108,8 +108,9 @@ def unroll_engine(layer: MappedLayer, window: Window) -> Engine:
     turns = _turns(module, plan, emits)
     _follow_rows(module, plan, taking, takes, turns)
     read = signal("lines_read", 0, (1 << form.data_bits) - 1)
-    module.memories.append(Memory("lines", form.data_bits, plan.words, takes, module.counter("write_at", plan.words, takes), in_data,
-                                  _address(module, plan, turns), read, in_blocks(plan.words, form.data_bits)))
+    write_at, read_at = module.counter("write_at", plan.words, takes), _address(module, plan, turns)
+    module.memories.append(Memory("lines", form.data_bits, plan.words, takes, write_at, in_data, read_at, read,
+                                  in_blocks(plan.words, form.data_bits)))
     seen = pipeline.register("lines_held", read, 1)
     inside = module.wire("in_frame", _inside(module, plan, turns))
     if any(window.pads):
@@ -155,7 +156,8 @@ def _address(module: Module, plan: Unrolling, turns: _Turns) -> Signal:
     words, span = plan.words, wide * plan.form.words - 1
     ends = (high - 1) * plan.line + span
     frame = plan.base(0, 0) + plan.form.height * plan.line
-    jumps = [(turns.frame, frame - plan.base(rows - 1, columns - 1) - ends), (turns.line, plan.base(1, 0) - plan.base(0, columns - 1) - ends),
+    jumps = [(turns.frame, frame - plan.base(rows - 1, columns - 1) - ends),
+             (turns.line, plan.base(1, 0) - plan.base(0, columns - 1) - ends),
              (turns.window, plan.base(0, 1) - plan.base(0, 0) - ends), (turns.run, plan.line - span)]
     jump: Expr = const(1 % words)
     for ends_there, distance in reversed(jumps):
