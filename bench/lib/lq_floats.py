@@ -107,7 +107,8 @@ def float_layers(known: Mapping[str, Any], keep: Callable[[dict[str, Any]], None
     """All rows, of which the first `count` filters are simulated; `keep` hears of every figure."""
     rows = {name: dict(row) for name, row in known.get("float_layers", {}).items()}
     for name, fold, (filters, x) in _asked():
-        own = rows.setdefault(name, {"fold": str(fold), "products_at_once": fold.inputs * fold.outputs})
+        own = rows.setdefault(name, {})
+        own |= {"fold": str(fold), "products_at_once": fold.inputs * fold.outputs, "filters": filters.count}
         label = name.replace(" ", "_")
         many = min(count or filters.count, filters.count)
         wanted = {"simulated": own.get("simulated", {}).get("filters", 0) < many, "area": "area" not in own}

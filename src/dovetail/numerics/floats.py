@@ -83,7 +83,7 @@ class FloatFilters:
         channels, (rows, columns) = self.weights.shape[1], self.window.kernel
         if not 1 <= at_once <= channels or channels % at_once:
             raise UsageError(f"float filters: {at_once} of {channels} channels at once; it must divide them")
-        found = rows * columns * channels // at_once
+        found = int(rows * columns * channels // at_once)
         if found < PARTIAL_SUMS:
             raise UsageError(f"float filters: {found} beats of a window; at least {PARTIAL_SUMS} are needed, so take fewer "
                              "channels at once")

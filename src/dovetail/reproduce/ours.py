@@ -15,6 +15,7 @@ from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
+from dovetail.reproduce.lq_2020_layers import FLOAT_FOLDS
 from dovetail.zoo import build
 
 Documents = Mapping[str, Mapping[str, Any]]
@@ -193,7 +194,9 @@ def _conv2_parts(documents: Documents) -> Sequence[float]:
 def _conv2_logic(documents: Documents) -> Sequence[float]:
     (fpga,) = load_platform("fic:1").of_kind(Kind.FPGA)
     area = documents[WHOLE]["measured"]["alexnet_conv2_cycles"]["area_xcku095"]
-    return [100 * area["ff"] / fpga.resources["register"], 100 * area["lut"] / fpga.resources["lut"]]
+    floats = _by(documents[WHOLE]["float_layers"], "row", "fold")
+    singles = [100 * floats[row, next(iter(FLOAT_FOLDS))][f"{key}_part"] for row in ("trad_2", "pps_2") for key in ("ff", "lut")]
+    return [100 * area["ff"] / fpga.resources["register"], 100 * area["lut"] / fpga.resources["lut"], *singles]
 
 
 def _folds(documents: Documents) -> Sequence[float]:
@@ -219,14 +222,49 @@ def _convolutions(documents: Documents) -> Sequence[float]:
     return [100 * max(r[key] for r in rows) for key in ("bram", "lut")]
 
 
+def _floats(key: str, *rows: str, scale: float = 1.0) -> Find:
+    """A figure of layers in floats, each at both folds."""
+    def find(documents: Documents) -> Sequence[float]:
+        found = _by(documents[WHOLE]["float_layers"], "row", "fold")
+        return [scale * found[row, fold][key] for row in rows for fold in FLOAT_FOLDS]
+    return find
+
+
+def _float_parts(row: str) -> Find:
+    """BRAM, LUT and DSP of a layer in floats that makes a product a clock, as percent of a board."""
+    def find(documents: Documents) -> Sequence[float]:
+        found = _by(documents[WHOLE]["float_layers"], "row", "fold")[row, next(iter(FLOAT_FOLDS))]
+        return [100 * found[f"{key}_part"] for key in ("bram", "lut", "dsp")]
+    return find
+
+
+def _of_floats(key: str, layer: int) -> Find:
+    """Percent of FP32's that the proposal takes, at both folds."""
+    def find(documents: Documents) -> Sequence[float]:
+        ours, theirs = (_floats(key, f"{form}_{layer}")(documents) for form in ("pps", "trad"))
+        return [100 * (a or 0) / (b or 1) for a, b in zip(ours, theirs, strict=True)]
+    return find
+
+
+def _saved(documents: Documents) -> Sequence[float]:
+    """Percent of layer 2's BRAM and clocks that the proposal saves, a product a clock."""
+    return [100 - (_of_floats(key, 2)(documents)[0] or 0) for key in ("bram", "clocks")]
+
+
 CODES: dict[str, Find] = {
     "Figure 2.8": _alexnet, "Figure 3.1": _sizes, "Figure 3.2": lambda _: [int(np.float32(20_422_242).view(np.uint32))],
     "Figure 4.2": _datapath("mux"), "Figure 4.3": _datapath("table"), "Figure 4.4": _datapath("popcount"),
     "Figure 4.8": _places, "Figure 4.10": _cut,
-    "Figure 5.1b": lambda d: [100 * _layer(d, "conv1")[key] for key in ("bram", "lut", "dsp")], "Figure 5.1d": _conv2_parts,
+    "Figure 5.1a": _float_parts("trad_1"), "Figure 5.1b": _float_parts("pps_1"), "Figure 5.1c": _float_parts("trad_2"),
+    "Figure 5.1d": lambda d: [*_float_parts("pps_2")(d), *_conv2_parts(d)],
+    "Table 5.1, layer 2 to a third": _of_floats("bram", 2),
+    "Table 5.1, layer 2 in float32": _floats("bram_part", "trad_2", scale=100),
     "Table 4.1": _folds, "Table 5.1, logic": _conv2_logic,
-    "Table 5.2, pps_1": lambda d: [_layer(d, "conv1")["pace_clocks"]],
-    "Table 5.2, pps_2": lambda d: [d[WHOLE]["measured"]["alexnet_conv2_cycles"]["value"]],
+    "Table 5.2, trad_1": _floats("clocks", "trad_1"), "Table 5.2, trad_2": _floats("clocks", "trad_2"),
+    "Table 5.2, pps_1": lambda d: [*_floats("clocks", "pps_1")(d), _layer(d, "conv1")["pace_clocks"]],
+    "Table 5.2, pps_2": lambda d: [*_floats("clocks", "pps_2")(d), d[WHOLE]["measured"]["alexnet_conv2_cycles"]["value"]],
+    "Section 5.2, layer 1": _of_floats("clocks", 1), "Section 5.2, layer 2": lambda d: [_saved(d)[1]],
+    "Abstract, BRAM and latency": _saved,
     "Section 4.1.2, one layer": _convolutions, "Section 4.1.2, boards": lambda d: [d[WHOLE]["boards"]["fic"]["least_by_memory"]],
     "Section 4.1.1, example": _example_code, "Abstract, links": _busiest_link,
     "Abstract, bits and resources": _bits("lut"), "Abstract, bits and accuracy": _bits("accuracy")}

@@ -1,6 +1,7 @@
 """LQ multi-FPGA 2020, layer by layer: what one board holds, and what bits cost beside what they are worth.
 
-Areas are those plans go by. Accuracies come from a record of `bench/lq_training.py`.
+Areas are those plans go by. Accuracies come from a record of `bench/lq_training.py`, layers in floats, which are simulated and
+counted by Yosys, from one of `bench/lq.py`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ CLAIM = {"bram": 0.5, "lut": 0.3}
 """Parts of a board that a layer stays below, as the paper says."""
 RESOURCES = (("bram", "bram36"), ("lut", "lut"), ("dsp", "dsp"))
 BITS = ((1, 1), (1, 2), (2, 2), (3, 3), (4, 4), (1, 8), (8, 8), (32, 32))
-"""Bits of weights and activations; 8 for plain bytes, 32 for floats, which no folded engine computes."""
+"""Bits of weights and activations; 8 for plain bytes, 32 for floats, which no plan folds."""
 FLOAT_BITS = 32
 CONV2_CLOCKS = 90_000
 LAYER_PACES = (51_529, 103_058, 206_116, 515_290, 1_030_580)
 """Clocks per frame that are tried for layers by themselves: from one per pixel of the image to twenty."""
+FLOAT_FOLDS = {"1x1x1": "one product a clock", "1x3x32": "96 products a clock"}
+"""Folds of layers in floats: the nearest to the paper's loops, and one that fills a fifth of a board."""
+PAPER_ROWS = ("trad_1", "pps_1", "trad_2", "pps_2")
 NETWORK, OTHER = "resnet20", "vgg-small"
 """Whose accuracies stand beside the bits."""
 TRAINING = Path(__file__).parents[1] / "records" / "lq_training.json"
@@ -105,6 +109,33 @@ def load_training(path: Path | None) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("experiments"), dict):
         raise UsageError(f"{source}: no experiments in it; bench/lq_training.py --json writes them")
     return found
+
+
+def float_layers(record: Mapping[str, Any], device: Device) -> list[dict[str, Any]]:
+    """The paper's four rows at both folds as simulated and synthesized, with the parts of the board that they take.
+
+    Clocks of a layer of which some filters alone were simulated are those of the closed form.
+    """
+    named, rows = {"lut": "lut", "ff": "register", "bram": "bram36", "dsp": "dsp"}, []
+    for row in PAPER_ROWS:
+        for fold in FLOAT_FOLDS:
+            found = record["float_layers"][f"{row} {fold}"]
+            parts = {f"{key}_part": found["area"][key] / device.resources[name] for key, name in named.items()}
+            run = found["simulated"]
+            whole = run["filters"] == found["filters"]
+            rows.append({"row": row, "fold": fold, "clocks": run["latency_cycles"] if whole else found["closed_form_cycles"],
+                         **found["area"], **parts, "filters": run["filters"], "bit_exact": run["bit_exact"]})
+    return rows
+
+
+def float_table(rows: list[dict[str, Any]], printed: Mapping[str, tuple[int, int]]) -> str:
+    """Tables 5.1 and 5.2 with our rows, for a terminal; of the former the paper's cells are not legible."""
+    shown = [(r["row"], FLOAT_FOLDS[r["fold"]], f"{printed[r['row']][0]:,}", f"{r['clocks']:,}",
+              f"{printed[r['row']][0] / r['clocks']:,.1f}", *(f"{r[key]:,.0f}" for key in ("lut", "ff", "dsp")),
+              f"{r['bram']:,.1f} ({r['bram_part']:.1%})",
+              f"{r['filters']} filters{', bit-exact' if r['bit_exact'] else ', WRONG'}") for r in rows]
+    return table(("layer", "ours", "paper's clocks", "our clocks", "paper / ours", "LUT", "registers", "DSP", "BRAM36",
+                  "simulated"), shown)
 
 
 def layer_table(rows: list[dict[str, Any]]) -> str:

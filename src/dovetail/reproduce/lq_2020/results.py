@@ -236,7 +236,7 @@ def reproduce(progress: Progress, boards: Sequence[str] = BOARDS, counts: Sequen
     return {"paper": "lq-2020", "table_5_2": TABLE_5_2, "claims": CLAIMS, "slips": list(SLIPS),
             "weights_mbit": weight_bits_of(graph) / 1e6, "conv2_folds": folds_of_conv2(graph, device),
             "figure_4_8": figure_4_8(simulated), "one_board": layers.layers_on_one_board(graph, device, layers.LAYER_PACES),
-            "conv2_bits": layers.bits_of_conv2(graph, device, trained),
+            "float_layers": layers.float_layers(record, device), "conv2_bits": layers.bits_of_conv2(graph, device, trained),
             "training": trained, "boards": found, "measured": record}
 
 
@@ -276,6 +276,9 @@ def text(document: Mapping[str, Any]) -> str:
         "Table 5.2, clock cycles (table 5.1's cells are not legible in the text):", table(("", "least", "most"), paper), "",
         f"Layer 2 simulated: {measured['value']:,} cycles, bit-exact, fold {measured['fold']}; {area['lut']:,.0f} LUT, "
         f"{area['bram']:,.0f} BRAM36, {area['dsp']:,.0f} DSP by Yosys.", "",
+        "Tables 5.1 and 5.2 in single precision, folded (trad multiplies and adds FP32, pps ends in codes, pps_2 looks products "
+        "up), simulated and by Yosys:",
+        layers.float_table(document["float_layers"], document["table_5_2"]), "",
         *_ratios(document["measured"]), "",
         "Datapaths of codes, int8, and the paper's baselines in FP32, whole engines with constant weights, by Yosys:",
         table(("layer and datapath", "family", "LUT, LUT4, ALM", "registers", "RAM blocks", "DSP"), paths), "",
