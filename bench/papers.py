@@ -1,7 +1,8 @@
 """The four papers, item by item: what docs/reproduction.md says became of every figure, table and claim.
 
 `python bench/papers.py [--json FILE]` counts verdicts and compares the page with tests/reproduce/papers.toml; it ends with 1
-where an item is missing from either. `--write DIR` writes the pages anew from what `dovetail reproduce all -o DIR` found.
+where an item is missing from either. `--write DIR` writes the pages anew from what `dovetail reproduce all -o DIR` found, or
+those of one paper from `dovetail reproduce PAPER -o DIR/PAPER`.
 `--captions DIR` counts figures, tables and equations in the papers' texts and compares the counts with those in papers.toml.
 """
 
@@ -135,15 +136,26 @@ def _source(item: Mapping[str, Any]) -> str:
     return f"Record {item['origin'].split(',')[0]}" if item["source"] == "read from a record" else f"`{flag}`" if flag else ""
 
 
+def sections(text: str) -> dict[str, list[str]]:
+    """The page's lines by paper."""
+    parts = re.split(r"^## (.+)$", text, flags=re.M)
+    return {paper.strip(): lines.strip().splitlines() for paper, lines in zip(parts[1::2], parts[2::2], strict=True)}
+
+
 def write(folder: Path) -> None:
-    """The page and its details anew, from the folder of `dovetail reproduce all -o`."""
+    """The page and its details anew, from the folder of `dovetail reproduce all -o`; a paper that is not in it keeps its lines."""
+    kept = sections(PAGE.read_text(encoding="utf-8"))
     lines = ["# The four papers, item by item", "", *_wrapped(
         f"`python bench/papers.py` counts these lines; tests compare them with `{LIST.relative_to(ROOT)}`. {RULE} Details, "
         "reasons and sources: [heterogeneity-2021](reproduction/heterogeneity-2021.md), [gp-2023](reproduction/gp-2023.md), "
         "[lq-2020](reproduction/lq-2020.md), [compact-2024](reproduction/compact-2024.md). `dovetail reproduce all -o DIR` "
         "computes everything; `python bench/papers.py --write DIR` writes these pages from it.")]
     for paper in papers():
-        items = json.loads((folder / paper / "items.json").read_text(encoding="utf-8"))
+        found = folder / paper / "items.json"
+        if not found.is_file():
+            lines += ["", f"## {paper}", "", *kept[paper]]
+            continue
+        items = json.loads(found.read_text(encoding="utf-8"))
         lines += ["", f"## {paper}", "", *map(_line, items)]
         replace_text(DETAILS / f"{paper}.md", _details(paper, items))
     replace_text(PAGE, "\n".join(lines) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,14 @@ import lq_accuracy
 import lq_training
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.links.system import HostPort
+from dovetail.hardware.folds import Fold
+from dovetail.ir import Window
 from dovetail.ir.onnx.write import to_onnx
+from dovetail.numerics.floats import FloatFilters
 from dovetail.numerics.lq import fit_weights, weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.numerics.reference import run_integer
-from lib import lq_network
+from lib import lq_floats, lq_network
 from tests.numerics.lq_networks import images, network
 
 
@@ -92,6 +96,41 @@ def test_networks_over_boards_are_cut_whole_and_a_wrong_value_is_seen() -> None:
     assert lq_network.judged(middle, {port: right["conv4_y"]}, right)["bit_exact"]
     assert not lq_network.judged(middle, {port: right["conv4_y"] ^ 1}, right)["bit_exact"]
     assert not lq_network.judged(middle, {}, right)["bit_exact"], "what nobody took is not right"
+
+
+def test_layers_in_floats_are_measured_once_and_again_only_with_more_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"1": ((3, 9, 9), 3, Window((4, 4), (2, 2))), "2": ((3, 5, 5), 2, Window((3, 3), pads=(1, 1, 1, 1)))}
+    monkeypatch.setattr(lq_floats, "SHAPES", small)
+    monkeypatch.setattr(lq_floats, "FOLDS", (Fold(1, 1, 1),))
+    done, kept = list[tuple[str, str, int]](), dict[str, Any]()
+
+    def fake(kind: str) -> Any:
+        def make(filters: FloatFilters, *rest: Any) -> dict[str, Any]:
+            done.append((kind, rest[-1], filters.count))
+            return {"filters": filters.count}
+        return make
+
+    monkeypatch.setattr(lq_floats, "simulated", fake("simulated"))
+    monkeypatch.setattr(lq_floats, "area", fake("area"))
+    lq_floats.float_layers({}, kept.update, 1)
+    assert len(done) == 8
+    assert done[:2] == [("simulated", "pps_1_1x1x1", 1), ("area", "pps_1_1x1x1", 3)]
+    assert kept["float_layers"]["trad_2 1x1x1"]["closed_form_cycles"] > 5 * 5 * 2 * 27
+    done.clear()
+    lq_floats.float_layers(kept, kept.update, 1)
+    assert done == []
+    lq_floats.float_layers(kept, kept.update, None)
+    assert [(kind, count) for kind, _, count in done] == [("simulated", 3)] * 2 + [("simulated", 2)] * 2
+
+
+@pytest.mark.verilator
+def test_a_layer_in_floats_is_simulated_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lq_floats, "SHAPES", {"2": ((3, 5, 5), 2, Window((3, 3), pads=(1, 1, 1, 1)))})
+    filters, x = lq_floats.drawn("pps_2")
+    found = lq_floats.simulated(filters, x, Fold(1, 1, 1), "tiny_pps_2")
+    assert found["bit_exact"]
+    assert found["distinct_outputs"] > 2
+    assert found["latency_cycles"] >= found["closed_form_cycles"] > 0
 
 
 def test_runs_that_others_start_from_come_first(tmp_path: Path) -> None:

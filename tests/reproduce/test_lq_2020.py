@@ -20,6 +20,8 @@ from dovetail.reproduce.lq_2020 import results as lq_2020
 from dovetail.reproduce.lq_2020.layers import (
     bits_of_conv2,
     bits_table,
+    float_layers,
+    float_table,
     layer_table,
     layers_on_one_board,
     load_training,
@@ -88,7 +90,7 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     text = lq_2020.text({"table_5_2": lq_2020.TABLE_5_2, "claims": lq_2020.CLAIMS, "slips": lq_2020.SLIPS, "weights_mbit": 149.5,
                          "conv2_folds": folds, "boards": {"fic": {"2": None, "3": row, "least_by_memory": 3}},
                          "one_board": layers_on_one_board(SMALL, device, (51_529,)), "training": {"experiments": {}},
-                         "figure_4_8": lq_2020.figure_4_8(),
+                         "figure_4_8": lq_2020.figure_4_8(), "float_layers": float_layers(record, device),
                          "conv2_bits": bits_of_conv2(SMALL, device, {"experiments": {}}), "measured": measured})
     assert "1,739,753,782" in text
     assert "729 places" in text
@@ -136,6 +138,27 @@ def test_bits_stand_beside_accuracies_that_were_measured_and_beside_nothing_else
     path.write_text("[]")
     with pytest.raises(UsageError, match="no experiments in it"):
         load_training(path)
+
+
+def test_every_row_of_the_paper_has_ours_in_floats_beside_it() -> None:
+    device = load_platform("fic:1").of_kind(Kind.FPGA)[0]
+    record = json.loads((resources.files("dovetail.reproduce") / "records" / lq_2020.RECORD).read_text(encoding="utf-8"))
+    rows = {(r["row"], r["fold"]): r for r in float_layers(record, device)}
+    assert [row for row, fold in rows if fold == "1x1x1"] == list(lq_2020.TABLE_5_2)
+    assert all(r["bit_exact"] for r in rows.values())
+    for fold in ("1x1x1", "1x3x32"):
+        assert rows["pps_2", fold]["bram"] < rows["trad_2", fold]["bram"] / 3, "the paper's third, and less"
+        assert rows["pps_2", fold]["dsp"] == 0 < rows["trad_2", fold]["dsp"]
+        assert rows["pps_1", fold]["clocks"] == pytest.approx(rows["trad_1", fold]["clocks"], rel=1e-4)
+    products = {"1": 55 * 55 * 96 * 363, "2": 27 * 27 * 256 * 2400}
+    assert all(products[row[-1]] <= r["clocks"] < 1.001 * products[row[-1]] for (row, fold), r in rows.items() if fold == "1x1x1")
+    some = {**record["float_layers"]["trad_2 1x1x1"], "closed_form_cycles": 12_345, "filters": 999}
+    (part,) = [r for r in float_layers({"float_layers": {**record["float_layers"], "trad_2 1x1x1": some}}, device)
+               if (r["row"], r["fold"]) == ("trad_2", "1x1x1")]
+    assert part["clocks"] == 12_345, "of a layer that was not simulated whole, the closed form"
+    text = float_table([{**part, "bit_exact": False}], lq_2020.TABLE_5_2)
+    assert "2,393,524,791" in text
+    assert "WRONG" in text
 
 
 def test_the_record_that_comes_along_holds_what_was_measured() -> None:

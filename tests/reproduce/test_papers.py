@@ -144,6 +144,23 @@ def test_docs_state_the_recorded_numbers(written: Path) -> None:
             "dovetail reproduce all -o DIR, then python bench/papers.py --write DIR")
 
 
+def test_pages_of_one_paper_are_written_and_those_of_others_stay(
+        written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "compact-2024").mkdir()
+    items = json.loads((written / "items.json").read_text(encoding="utf-8"))
+    items[0]["name"] = "Renamed"
+    (tmp_path / "compact-2024" / "items.json").write_text(json.dumps(items), encoding="utf-8")
+    before = bench.PAGE.read_text(encoding="utf-8")
+    (tmp_path / "page.md").write_text(before, encoding="utf-8")
+    monkeypatch.setattr(bench, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(bench, "DETAILS", tmp_path)
+    bench.write(tmp_path)
+    after = bench.sections((tmp_path / "page.md").read_text(encoding="utf-8"))
+    assert [p for p, lines in bench.sections(before).items() if after[p] != lines] == ["compact-2024"]
+    assert after["compact-2024"][0].startswith("- Renamed: ")
+    assert [p.name for p in tmp_path.glob("*.md") if p.name != "page.md"] == ["compact-2024.md"]
+
+
 def test_what_was_made_anew_is_not_called_a_record() -> None:
     documents = {name: part.compute(Asked(), lambda *_: None) for name, part in PAPERS["compact-2024"].parts.items()}
     found = {item.name: item for item in items_of(Run("compact-2024", documents, frozenset({"fibha"})))}
