@@ -27,8 +27,8 @@ INPUT, OUTPUT = "x", "y"
 def float_design(name: str, filters: FloatFilters, size: tuple[int, int], fold: Fold) -> Design:
     """The layer over maps of `size`, `fold.inputs` taps of a channel run and `fold.outputs` filters a clock.
 
-    Its clocks are a closed form, exact where lanes take all filters at once, or where they go over a window again long enough
-    for the next rows to come in.
+    Its clocks are a closed form and the least there can be; they are exact where lanes take all filters at once, or go over a
+    window again for as long as the next rows take to come in.
     """
     channels = filters.weights.shape[1]
     if (fold.groups, fold.products) != (1, 1):
@@ -44,7 +44,7 @@ def float_design(name: str, filters: FloatFilters, size: tuple[int, int], fold: 
                                             (taps,), target), filters, loops)
     latency, interval = _clocks(source, windows, lanes)
     top = Construction(name, (f"{name}: windows and {loops.lanes} lanes of {fold.inputs} products.",
-                              f"Latency {latency} clocks, one frame every {interval} clocks."))
+                              f"Latency at least {latency} clocks, one frame every {interval} clocks at best."))
     into, between = stream_ports(top.module, "in0", source.data_bits, True), top.wires("windows", taps.data_bits)
     out = stream_ports(top.module, "out0", target.data_bits, False)
     for made, label, start, end in ((windows, "u_windows", into, between), (lanes, "u_lanes", between, out)):

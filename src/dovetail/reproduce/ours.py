@@ -15,7 +15,7 @@ from dovetail.numerics.lq import weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
-from dovetail.reproduce.lq_2020_layers import FLOAT_FOLDS
+from dovetail.reproduce.lq_2020.layers import FLOAT_FOLDS
 from dovetail.zoo import build
 
 Documents = Mapping[str, Mapping[str, Any]]

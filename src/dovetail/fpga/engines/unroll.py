@@ -83,8 +83,8 @@ class Unrolling:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turns:
-    """Bits of a beat that leaves: whether it ends a pixel, a kernel row, a window, a row of outputs, a frame."""
+class _BeatEnds:
+    """Of a beat that leaves: whether it ends a pixel, a kernel row, a window, a row of outputs, a frame."""
 
     emits: Signal
     pixel: Expr
@@ -122,7 +122,7 @@ def unroll_engine(layer: MappedLayer, window: Window) -> Engine:
     return close(layer, module, pipeline, Staged(emits, 0), (values, 0), taken, left, steps)
 
 
-def _turns(module: Module, plan: Unrolling, emits: Signal) -> _Turns:
+def _turns(module: Module, plan: Unrolling, emits: Signal) -> _BeatEnds:
     """Counters over what leaves, the channel's word innermost."""
     (high, wide), (rows, columns) = plan.window.kernel, plan.output_size
     _, pixel = module.counted("word", plan.form.words, emits)
@@ -133,10 +133,10 @@ def _turns(module: Module, plan: Unrolling, emits: Signal) -> _Turns:
     _, along = module.counted("out_column", columns, all_of(emits, whole))
     line = module.wire("line_ends", all_of(whole, along))
     row, down = module.counted("out_row", rows, all_of(emits, line))
-    return _Turns(emits, pixel, run, whole, line, all_of(line, down), row)
+    return _BeatEnds(emits, pixel, run, whole, line, all_of(line, down), row)
 
 
-def _follow_rows(module: Module, plan: Unrolling, taking: Signal, takes: Signal, turns: _Turns) -> None:
+def _follow_rows(module: Module, plan: Unrolling, taking: Signal, takes: Signal, turns: _BeatEnds) -> None:
     """Whether rows are being taken, and how many are still to come; what a frame leaves over comes with the next one's first."""
     first, *others = plan.rows_taken()
     after = [*others[:-1], others[-1] + first]
@@ -150,7 +150,7 @@ def _follow_rows(module: Module, plan: Unrolling, taking: Signal, takes: Signal,
     module.drive(taking, more, any_of(done, leaves), 1)
 
 
-def _address(module: Module, plan: Unrolling, turns: _Turns) -> Signal:
+def _address(module: Module, plan: Unrolling, turns: _BeatEnds) -> Signal:
     """Where the next beat lies: one word further, or a jump to the next kernel row, window, row of outputs or frame."""
     (high, wide), (rows, columns) = plan.window.kernel, plan.output_size
     words, span = plan.words, wide * plan.form.words - 1
@@ -169,7 +169,7 @@ def _address(module: Module, plan: Unrolling, turns: _Turns) -> Signal:
     return at
 
 
-def _inside(module: Module, plan: Unrolling, turns: _Turns) -> Expr:
+def _inside(module: Module, plan: Unrolling, turns: _BeatEnds) -> Expr:
     """Whether the beat that leaves is of a pixel, and not of the padding."""
     (high, wide), (down, along), (top, left) = plan.window.kernel, plan.window.stride, plan.window.pads[:2]
     rows, columns = plan.output_size
