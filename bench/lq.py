@@ -29,7 +29,8 @@ model (`lib/lq_parts.py`).
 and a small network of the same layers over two boards, simulated with the links between them.
 
 `pair`, `cut`, `network`: two layers of the network at full width over two boards, its layers up to fc6 over two, and all of it
-over three, simulated with their links (`lib/lq_network.py`); the latter two only where they are asked for.
+over three, simulated with their links (`lib/lq_network.py`); the latter two only where they are asked for. Every stream of every
+board is compared as it comes. Their state is kept beside FILE (FILE with the suffix .state), and a run that was stopped goes on.
 
 `faults`: a small network over three boards in a ring, a layer of it divided over two of them, all boards and links simulated at
 once; words of any link are lost, duplicated or get one to four bits flipped, about one in 400 clocks. Links repeat what was
@@ -382,13 +383,15 @@ def main() -> int:
         found.update(more)
         replace_text(options.json, json.dumps(found, indent=1) + "\n")
 
+    state = options.json.with_suffix(".state")
     forms = options.form or [f for f in FORMS if f not in SLOW_FORMS]
     work: dict[str, Callable[[], dict[str, Any]]] = {
         "datapaths": lambda: measure(options.layer or list(LAYERS), families, forms, found, keep),
         "faults": lambda: faulty_links(frames), "conv2": lambda: alexnet_conv2(options.quick),
         "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends,
         "port": lambda: host_ports(build_design(coded_graph(*LAYERS[SMALL]), "port_core")), "rom": roms, "memories": memories,
-        "pair": pair, "cut": cut, "network": network, "floats": lambda: float_layers(found, keep, options.filters),
+        "pair": lambda: pair(state), "cut": lambda: cut(state), "network": lambda: network(state),
+        "floats": lambda: float_layers(found, keep, options.filters),
         "fic": lambda: boards_of_fic(options.boards or list(FIC_BOARDS))}
     for part in options.part or PARTS:
         if part not in GROWING_PARTS and options.resume and KEYS[part] in found:

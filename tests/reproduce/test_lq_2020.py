@@ -101,6 +101,11 @@ def test_folds_trade_clocks_for_area_and_the_table_prints_them_with_the_papers_c
     assert "59.1 Mbit" in text
     assert "2,797" in text
     assert "below 50 % BRAM, 30 % logic" in text
+    assert "4,096 right" in text
+    assert "conv1 to fc6" in text
+    assert "1,457" in text, "look-up tables of a link's end"
+    assert "2,920" in text, "clocks of a frame through four pins"
+    assert "loaded, 161,109 bytes" in text
     assert "at most 0.290 of the logic of int8 adder graphs (asked 0.30), over 5x5." in text
 
 
@@ -187,7 +192,9 @@ def test_quantizers_folds_and_boards_are_drawn() -> None:
     record = json.loads((resources.files("dovetail.reproduce") / "records" / lq_2020.RECORD).read_text(encoding="utf-8"))
     folds = [{"products_at_once": 25, "cycles": 1000}, {"products_at_once": 100, "cycles": 250}]
     drawn = lq_figures.figures({"measured": record, "conv2_folds": folds})
-    assert list(drawn) == ["figure_3_7.svg", "table_4_1.svg", "boards.svg"]
+    simulated = ["boards_conv3_and_conv4.svg", "boards_conv1_to_fc6.svg", "boards_conv1_to_fc8.svg"]
+    assert list(drawn) == ["figure_3_7.svg", "table_4_1.svg", "boards.svg", *simulated[:2 + ("full_network" in record)]]
+    assert "74.3</text>" in drawn["boards_conv1_to_fc6.svg"], "the BRAM of the first board"
     assert all(ElementTree.fromstring(svg).tag.endswith("svg") for svg in drawn.values())
     corners = lq_figures._steps((0.5, 1.0))
     assert corners == [(0.0, 0.0), (0.25, 0.0), (0.25, 0.5), (0.75, 0.5), (0.75, 1.0), (1.25, 1.0), (1.25, 1.5), (2.0, 1.5)]

@@ -88,6 +88,8 @@ class Top(Construction):
         self.links: dict[tuple[str, int], StreamWires] = {}
         self.stems: set[str] = set()
         self.loads: list[tuple[str, Format]] = []
+        self.streams: dict[str, StreamWires] = {}
+        """Every stream where it begins."""
 
     def port(self, name: str, form: Format, inward: bool) -> StreamWires:
         """Top-level ports of a stream."""
@@ -131,9 +133,9 @@ class Top(Construction):
 
     def build(self) -> None:
         for index, tensor in enumerate(self.network.inputs):
-            self.connect(tensor, self.port(f"in{index}", self.network.formats[tensor], True))
+            self.streams[tensor] = self.connect(tensor, self.port(f"in{index}", self.network.formats[tensor], True))
         for node in self.network.stations:
-            link = self.connect(node.output, None)
+            link = self.streams[node.output] = self.connect(node.output, None)
             chain, label = node.engines, node.label
             sources = [self.links[node.name, i] for i in range(len(node.inputs))]
             for position, engine in enumerate(chain):
@@ -180,11 +182,12 @@ def stream_port(name: str, tensor: str, form: Format, loads: bool = False) -> St
 def design_modules(graph: Graph, name: str, folds: Mapping[str, Fold] | None = None,
                    fused: Collection[str] = ()) -> tuple[Module, ...]:
     """The modules of `build_design`, the top first, without their text."""
-    top = _built(name, make_network(graph, name, folds=folds, fused=fused))
+    top = built_top(name, make_network(graph, name, folds=folds, fused=fused))
     return (top.module, *top.parts)
 
 
-def _built(name: str, network: StreamNetwork) -> Top:
+def built_top(name: str, network: StreamNetwork) -> Top:
+    """The finished top module of a network."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in KEYWORDS:
         raise UsageError(f"design {name!r}: not a Verilog module name; use a letter, then letters, digits and underscores, but "
                          "no word of the language")
@@ -209,9 +212,14 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
     never stall, `latency_cycles` counting both the cycle of the first beat in and that of the last beat out.
     Raises UnsupportedError for a node that `unsupported` names.
     """
-    network = make_network(graph, name, labels, folds, words, leaving, datapath, fused, loaded)
-    top = _built(name, network)
-    timing = top.timing
+    top = built_top(name, make_network(graph, name, labels, folds, words, leaving, datapath, fused, loaded))
+    return design_of(graph, top, folds or {}, datapath, fused)
+
+
+def design_of(graph: Graph, top: Top, folds: Mapping[str, Fold], datapath: Datapath = Datapath.POPCOUNT,
+              fused: Collection[str] = ()) -> Design:
+    """A finished top module as a design."""
+    network, timing, name = top.network, top.timing, top.name
     adders = sum(e.adders for station in network.stations for e in station.engines)
     top.module.header = (f"{name}: {len(network.stations)} engines, {adders} adders, {len(top.fifos)} branch FIFOs.",
                          f"Latency {timing.latency_cycles} clocks, one frame every {timing.interval_cycles} clocks.")
@@ -223,5 +231,5 @@ def build_design(graph: Graph, name: str, labels: Mapping[str, str] | None = Non
          *(stream_port(f"load{i}", t, form, True) for i, (t, form) in enumerate(top.loads))),
         tuple(stream_port(f"out{i}", t, form) for i, (t, form) in enumerate(zip(graph.outputs, outputs, strict=True))),
         tuple(top.fifos), adders, timing.latency_cycles, timing.interval_cycles,
-        folds={name: f.sizes for name, f in (folds or {}).items()}, words=network.words, fused=tuple(fused),
+        folds={name: f.sizes for name, f in folds.items()}, words=network.words, fused=tuple(fused),
         datapath=str(datapath))

@@ -5,13 +5,17 @@
 //   run FRAMES STALL_SEED QUIET_LIMIT JITTER_CLOCKS CELL_BITS FAULT_SEED FAULT_EVERY CUT DETECT_LIMIT   (FAULT_SEED 0: none)
 //   in BOARD PORT | load BOARD PORT | out BOARD PORT | status BOARD PORT | host BOARD PORT
 //   (load: an input that takes weights, once after every reset; host: the status of a board the host is linked to)
-//   wire BOARD OUTPUT BOARD INPUT LATENCY CELLS_PER_MILLION_CLOCKS
+//   wire BOARD OUTPUT BOARD INPUT LATENCY CELLS_PER_MILLION_CLOCKS | keep SECONDS
 // Beats lie in FOLDER/inN.bin and go to FOLDER/outN.bin in the byte layout of the Verilated port; only whole frames are written.
+// keep SECONDS: every so many seconds the state of everything goes to FOLDER, and a later run of the same folder goes on from
+// there; `checkpoint CYCLE` is said when all that was said before belongs to it, `resumed CYCLE` where a run goes on.
+// At the end `carried WIRE WORDS DATA_WORDS` is said of every wire, and `ran SECONDS` over all runs.
 // FOLDER/frames.bin receives [cycles, first output cycle, last output cycle of each frame ...] as uint64.
 // Half of the faults wait for a word that carries data. After one was injected, the host watches the status of the board it is
 // linked to until that reports a fault; then everything is reset, and the host sends again what has not come back whole.
 // With CUT a link loses all words from then on, until the reset. With a DETECT_LIMIT of 0 links repeat what was spoilt: nothing is reset, and a board that reports a fault is wrong.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +23,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "bundle_handle.h"
@@ -49,6 +54,40 @@ private:
 
 using Word = std::vector<uint8_t>;
 
+// A file of numbers and bytes, written or read by the same sequence of `pass`.
+class State {
+public:
+    State(const std::string& path, bool writes) : file_(std::fopen(path.c_str(), writes ? "wb" : "rb")), writes_(writes) {}
+    ~State() {
+        if (file_) std::fclose(file_);
+    }
+    State(const State&) = delete;
+    bool close() {
+        const bool closed = file_ && !std::fclose(file_);
+        file_ = nullptr;
+        return closed && good_;
+    }
+    template <typename T>
+    void pass(T& value) {
+        static_assert(std::is_trivially_copyable<T>::value, "bytes of it mean the same when they are read back");
+        bytes(&value, sizeof value);
+    }
+    template <typename T>
+    void pass(std::vector<T>& values) {
+        uint64_t count = values.size();
+        pass(count);
+        values.resize(good_ ? count : 0);
+        bytes(values.data(), values.size() * sizeof(T));
+    }
+
+private:
+    void bytes(void* data, size_t count) {
+        if (!file_ || (writes_ ? std::fwrite(data, 1, count, file_) : std::fread(data, 1, count, file_)) != count) good_ = false;
+    }
+    FILE* file_;
+    bool writes_, good_ = true;
+};
+
 struct Run {
     uint64_t frames = 0, stall_seed = 0, quiet = 0, jitter = 0, cell_bits = 0, fault_seed = 0, fault_every = 0, cut = 0, detect = 0;
 };
@@ -74,6 +113,8 @@ public:
         credit_ -= kMillion;
         Word word(static_cast<uint8_t*>(from_.data), static_cast<uint8_t*>(from_.data) + from_.bytes);
         data_ = word[5] >> 4 & 1;
+        ++carried_;
+        carried_data_ += data_;
         if (struck_ && damage_ == kCut) return;
         if (!armed_ || (!data_ && cycle < until_)) return push(word, cycle);
         armed_ = false;
@@ -96,6 +137,19 @@ public:
         damage_ = damage;
         bits_ = bits;
     }
+    void pass(State& state) {
+        uint64_t waiting = words_.size();
+        state.pass(waiting);
+        words_.resize(waiting);
+        for (Item& item : words_) {
+            state.pass(item.bytes);
+            state.pass(item.due);
+        }
+        state.pass(random_);
+        for (uint64_t* value : {&credit_, &due_, &carried_, &carried_data_}) state.pass(*value);
+    }
+    uint64_t carried() const { return carried_; }
+    uint64_t carried_data() const { return carried_data_; }
     bool struck() const { return struck_; }
     bool struck_data() const { return struck_data_; }
     void reset() {
@@ -115,7 +169,7 @@ private:
         words_.push_back({word, due_});
     }
     Port from_, to_;
-    uint64_t latency_, rate_, jitter_, credit_ = 0, due_ = 0, bits_ = 0, until_ = 0;
+    uint64_t latency_, rate_, jitter_, credit_ = 0, due_ = 0, bits_ = 0, until_ = 0, carried_ = 0, carried_data_ = 0;
     Random random_;
     std::deque<Item> words_;
     Damage damage_ = kLost;
@@ -158,7 +212,9 @@ public:
             std::string what;
             uint64_t board = 0, port = 0;
             fields >> what;
-            if (what == "run") {
+            if (what == "keep") {
+                fields >> keep_seconds_;
+            } else if (what == "run") {
                 fields >> run_.frames >> run_.stall_seed >> run_.quiet >> run_.jitter >> run_.cell_bits >> run_.fault_seed
                     >> run_.fault_every >> run_.cut >> run_.detect;
                 filled_ = !run_.stall_seed;    // with stalls, nothing is taken at first, until every FIFO is full
@@ -186,10 +242,18 @@ public:
     int simulate() {
         for (Source& source : sources_) source.total = (source.once ? 1 : run_.frames) * source.port.beats;
         for (Sink& sink : sinks_) sink.total = run_.frames * sink.port.beats;
-        reset();
+        began_ = saved_at_ = Clock::now();
+        if (!keep_seconds_ || !resume()) reset();
         int code = kDone;
-        while (code == kDone && !finished()) code = step();
+        while (code == kDone && !finished()) {
+            code = step();
+            if (keep_seconds_ && !(cycle_ & 63) && seconds_since(saved_at_) > keep_seconds_) keep();
+        }
         if (code != kDone) return code;
+        for (size_t i = 0; i < cables_.size(); ++i)
+            std::printf("carried %zu %llu %llu\n", i, static_cast<unsigned long long>(cables_[i].carried()),
+                        static_cast<unsigned long long>(cables_[i].carried_data()));
+        std::printf("ran %.1f\n", ran_ + seconds_since(began_));
         for (size_t i = 0; i < sinks_.size(); ++i) write("out" + std::to_string(i), sinks_[i].beats.data(), sinks_[i].beats.size());
         std::vector<uint64_t> counts{cycle_, first_output_};
         counts.insert(counts.end(), frame_cycles_.begin(), frame_cycles_.end());
@@ -198,6 +262,62 @@ public:
     }
 
 private:
+    using Clock = std::chrono::steady_clock;
+    static double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+    // The state but for the boards', which the model keeps. Of faults nothing is kept: runs with them are short.
+    void pass(State& state) {
+        for (Source& source : sources_) {
+            state.pass(source.sent);
+            state.pass(source.offered);
+            state.pass(source.stall);
+        }
+        for (Sink& sink : sinks_) {
+            state.pass(sink.taken);
+            state.pass(sink.beats);
+            state.pass(sink.stall);
+        }
+        for (Cable& cable : cables_) cable.pass(state);
+        state.pass(frame_cycles_);
+        state.pass(filled_);
+        state.pass(up_);
+        state.pass(ran_);
+        for (uint64_t* value : {&stream_, &cycle_, &quiet_, &first_output_}) state.pass(*value);
+    }
+    std::string kept(uint64_t cycle, const char* what) const { return folder_ + "/kept_" + std::to_string(cycle) + what; }
+
+    // Two files of this cycle, then the name of both in a third, so that a run that is ended here goes on from the ones before.
+    void keep() {
+        std::printf("checkpoint %llu\n", static_cast<unsigned long long>(cycle_));
+        std::fflush(stdout);
+        ran_ += seconds_since(began_);
+        began_ = Clock::now();
+        State state(kept(cycle_, ".bench"), true);
+        pass(state);
+        const std::string name = folder_ + "/kept.txt";
+        FILE* file = std::fopen((name + ".new").c_str(), "w");
+        const bool named = file && std::fprintf(file, "%llu\n", static_cast<unsigned long long>(cycle_)) > 0 && !std::fclose(file);
+        if (!state.close() || !named || !model_.save(kept(cycle_, ".model").c_str()) || std::rename((name + ".new").c_str(), name.c_str())) {
+            std::printf("error cannot keep the state in %s\n", folder_.c_str());
+            std::exit(kUsage);
+        }
+        for (const char* what : {".bench", ".model"}) std::remove(kept(kept_at_, what).c_str());
+        kept_at_ = cycle_;
+        saved_at_ = Clock::now();
+    }
+    bool resume() {
+        std::ifstream file(folder_ + "/kept.txt");
+        if (!(file >> kept_at_)) return false;
+        State state(kept(kept_at_, ".bench"), false);
+        pass(state);
+        if (!state.close() || !model_.restore(kept(kept_at_, ".model").c_str())) {
+            std::printf("error cannot go on from %s\n", folder_.c_str());
+            std::exit(kUsage);
+        }
+        std::printf("resumed %llu\n", static_cast<unsigned long long>(cycle_));
+        return true;
+    }
+
     uint64_t seed() { return run_.stall_seed ? mix(stream_ += 0x9E3779B97F4A7C15ull) : 0; }
 
     void add_source(const Port& port, bool once) {
@@ -369,7 +489,9 @@ private:
     Cable* struck_ = nullptr;
     Damage damage_ = kLost;
     bool filled_ = false, up_ = false;
-    uint64_t cycle_ = 0, quiet_ = 0, first_output_ = 0, wait_ = 0, struck_at_ = 0;
+    double keep_seconds_ = 0, ran_ = 0;
+    Clock::time_point began_, saved_at_;
+    uint64_t kept_at_ = 0, cycle_ = 0, quiet_ = 0, first_output_ = 0, wait_ = 0, struck_at_ = 0;
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ public:
     BundleHandle(const BundleHandle&) = delete;
     void eval();
     void final();
+    bool save(const char* path);       // of bundles that can be saved; false where the file cannot be written
+    bool restore(const char* path);
     void trace(VerilatedFstC* file);    // of bundles that can draw waveforms
     std::vector<Ports> describe();
 

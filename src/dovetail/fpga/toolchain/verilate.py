@@ -60,6 +60,28 @@ void BundleHandle::final() { model_->final(); }
 #include "verilated_fst_c.h"
 void BundleHandle::trace(VerilatedFstC* file) { model_->trace(file, 99); }
 #endif
+#if VM_SAVABLE
+#include "verilated_save.h"
+bool BundleHandle::save(const char* path) {
+    VerilatedSave file;
+    file.open(path);
+    if (!file.isOpen()) return false;
+    file << *model_;
+    file.close();
+    return true;
+}
+bool BundleHandle::restore(const char* path) {
+    VerilatedRestore file;
+    file.open(path);
+    if (!file.isOpen()) return false;
+    file >> *model_;
+    file.close();
+    return true;
+}
+#else
+bool BundleHandle::save(const char*) { return false; }
+bool BundleHandle::restore(const char*) { return false; }
+#endif
 """
 """The end of every bundle's C++: what bundle_handle.h declares, but for the port table."""
 
@@ -78,6 +100,8 @@ class BuildTarget:
     trace: bool = False
     quick: bool = False
     """Whether it is compiled without optimisation, for a run that is shorter than the optimisation."""
+    savable: bool = False
+    """Whether its state can be saved, for a run that may be stopped and go on."""
 
     @property
     def shared(self) -> bool:
@@ -85,11 +109,12 @@ class BuildTarget:
 
     @property
     def verilator_options(self) -> tuple[str, ...]:
-        return (*VERILATOR_OPTIONS, *(("--trace-fst",) if self.trace else ()))
+        return (*VERILATOR_OPTIONS, *(("--trace-fst",) if self.trace else ()), *(("--savable",) if self.savable else ()))
 
     @property
     def compile_options(self) -> tuple[str, ...]:
-        return (*COMPILE_OPTIONS, f"-DVM_TRACE={self.trace:d}", f"-DVM_TRACE_FST={self.trace:d}")
+        return (*COMPILE_OPTIONS, f"-DVM_TRACE={self.trace:d}", f"-DVM_TRACE_FST={self.trace:d}",
+                *(("-DVM_SAVABLE=1",) if self.savable else ()))
 
     def link_options(self, verilator: Tool) -> tuple[str, ...]:
         """Newer Verilators write waveforms with the system's lz4, older ones bring their own."""

@@ -35,6 +35,7 @@ from dovetail.platform.load import load_platform
 from dovetail.platform.topology import with_switch
 from dovetail.progress import Progress
 from dovetail.reproduce.lq_2020 import layers
+from dovetail.reproduce.lq_2020.boards import boards_lines
 from dovetail.schedule.program import lower
 from dovetail.terminal import table
 
@@ -295,5 +296,6 @@ def text(document: Mapping[str, Any]) -> str:
         f"The network ({document['weights_mbit']:.1f} Mbit of weights) on N boards, by the model; a host that feeds them, and "
         "beside it the paper's, whose port has 4 bits:",
         table(("boards", "used", "frames/s", "through 4-bit port", "BRAM of the fullest", "LUT", "DSP", "divided"), rows), "",
+        *boards_lines(document["measured"]), "",
         "What the paper says:", *(f"  {what}: {claim}" for what, claim in document["claims"].items()), "",
         "Its slips:", *(f"  {slip}" for slip in document["slips"])])

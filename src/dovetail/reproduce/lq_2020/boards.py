@@ -1,0 +1,99 @@
+"""LQ multi-FPGA 2020, boards: what was simulated over several of them, and what ports, links and loaded weights cost by synthesis.
+
+All of it is in the record of `bench/lq.py`; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.terminal import table
+
+RUNS = {"full_pair": "conv3 and conv4", "full_cut": "conv1 to fc6", "full_network": "conv1 to fc8"}
+"""Keys of simulations at full width, and the layers of each."""
+PARTS = {"BRAM": "bram36_part", "LUT": "lut_part", "DSP": "dsp_part"}
+
+
+def simulated_boards(measured: Mapping[str, Any]) -> dict[str, Mapping[str, Mapping[str, float]]]:
+    """By layers that were simulated: the parts of every board that they take."""
+    return {layers: measured[key]["boards"] for key, layers in RUNS.items() if key in measured}
+
+
+def boards_lines(measured: Mapping[str, Any]) -> list[str]:
+    """Tables of all of it for a terminal."""
+    return ["AlexNet at full width and 227x227 over boards of FiC, all boards and links simulated at once, one frame:",
+            _runs(measured), "", "Parts of each board in those simulations, ends of links included, by the model:",
+            _parts(measured), "", *_traffic(measured),
+            "Ends of a link by circuits over it, by Yosys:", _ends(measured["link_ends"]), "",
+            "The host's port by its width, by Yosys, for a layer of 785 clocks:", _ports(measured["host_ports"]), "",
+            "Weights in memory that a stream fills, against constants, folded engines, by Yosys:",
+            _loaded(measured["loaded_weights"])]
+
+
+def _runs(measured: Mapping[str, Any]) -> str:
+    rows = []
+    for key, layers in RUNS.items():
+        if (run := measured.get(key)) is not None:
+            rows.append((layers, str(len(run["boards"])), ", ".join(run["divided"]), f"{run['frame_cycles'][0]:,}",
+                         f"{run['values']:,} {'right' if run['bit_exact'] else 'WRONG'}", _compared(run),
+                         f"{run['simulated_cycles_per_s']:,.0f}"))
+    return table(("layers", "boards", "divided", "clocks to the last value", "values at the host", "values inside",
+                  "clocks a second simulated"), rows)
+
+
+def _compared(run: Mapping[str, Any]) -> str:
+    """Of a run with probes, how many values of streams between layers were compared."""
+    if "streams" not in run:
+        return "not looked at"
+    right = run["first_wrong"] is None and run["streams_right"] == len(run["streams"])
+    return f"{run['values_compared']:,} in {len(run['streams'])} streams {'right' if right else 'WRONG'}"
+
+
+def _parts(measured: Mapping[str, Any]) -> str:
+    rows = [(layers, board, *(f"{parts[key]:.1%}" for key in PARTS.values()))
+            for layers, boards in simulated_boards(measured).items() for board, parts in boards.items()]
+    return table(("layers", "board", *PARTS), rows)
+
+
+def waiting_clocks(run: Mapping[str, Any]) -> int:
+    """Clocks of a frame between the last value of a tensor leaving a board and the last one read on another, for those that
+    cross links, added up: what links add to a frame that waits for them at every crossing, at most."""
+    streams = run["streams"]
+    made = {(s["tensor"], where.split(".")[0]): s["clocks"][1] for where, s in streams.items() if not _reads(where)}
+    waits = [s["clocks"][1] - max(clock for (tensor, _), clock in made.items() if tensor == s["tensor"])
+             for where, s in streams.items() if _reads(where) and any(tensor == s["tensor"] for tensor, _ in made)]
+    return sum(max(0, wait) for wait in waits)
+
+
+def _reads(where: str) -> bool:
+    return where.split(".")[1].startswith("in")
+
+
+def _traffic(measured: Mapping[str, Any]) -> list[str]:
+    """What crossed links in the simulation of the whole network."""
+    run = measured.get("full_network")
+    if run is None:
+        return []
+    rows = [(f"{t['from']} to {t['to']}", f"{t['cells']:,}", f"{t['data_cells']:,}", f"{t['busy']:.3%}") for t in run["traffic"]]
+    return ["Cells over the links of that network, one frame:",
+            table(("link", "cells", "with data", "of all clocks"), rows), ""]
+
+
+def _ends(ends: Mapping[str, Any]) -> str:
+    return table(("circuits", "end", "LUT", "registers", "BRAM36"),
+                 [(count, end, *(f"{area[key]:,.0f}" for key in ("lut", "register", "bram36")))
+                  for count, both in ends.items() for end, area in both.items()])
+
+
+def _ports(ports: Mapping[str, Any]) -> str:
+    return table(("bits", "clocks a frame", "LUT", "registers"),
+                 [(bits, f"{row['clocks_per_frame']:,}", f"{row['lut']:,}", f"{row['register']:,}") for bits, row in ports.items()])
+
+
+def _loaded(layers: Mapping[str, Any]) -> str:
+    rows: list[Sequence[str]] = []
+    for name, row in layers.items():
+        for form, said in (("rom", "constants"), ("loaded", f"loaded, {row['beats_of_a_set'] * row['bytes_of_a_beat']:,} bytes")):
+            rows.append((name, row["fold"], said, *(f"{row[form][key]:,.1f}" for key in ("lut", "ff", "bram", "dsp"))))
+    return table(("layer", "fold", "weights", "LUT", "registers", "BRAM36", "DSP"), rows)
