@@ -24,7 +24,7 @@ from tests.fpga.joined_boards import chain
 FRAMES = 40
 
 
-class Stop(Exception):
+class StoppedError(Exception):
     """A simulation is stopped from outside."""
 
 
@@ -86,12 +86,12 @@ def test_a_stopped_simulation_goes_on_where_its_state_was_kept(tmp_path: Path) -
             watch.hear(line)
             marks.extend([line] if line.startswith(("checkpoint", "resumed")) else [])
             if stop_at is not None and len(marks) == stop_at:
-                raise Stop
+                raise StoppedError
 
         return simulate_system(system, x, keeping=folder, on_line=listen)
 
     for stop_at in (2, 9):
-        with pytest.raises(Stop):
+        with pytest.raises(StoppedError):
             run(stop_at)
         marks.clear()
     found = run(None)

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from dovetail.errors import TransportError
-from dovetail.fpga.axi.model import ShellModel
+from dovetail.fpga.axi.model import JoinedModel, ShellModel
 from dovetail.fpga.axi.registers import OKAY, addresses
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.framing import DESIGN_MASK, Decoder, Message, MessageKind, encode
@@ -63,11 +63,13 @@ class SimulatedBoard:
     def __init__(self, shell: Shell, stall_seed: int | None = None, trace: Path | None = None,
                  bundle: Sequence[Shell] | None = None) -> None:
         """Builds the simulation where it is not cached; `bundle` names the shells that share one build."""
-        self.model = ShellModel(shell, stall_seed, trace, bundle)
-        core = shell.core
-        words = max(core.inputs, key=lambda p: p.beats * p.data_bits)
-        fill = words.beats * max(1, words.data_bits // shell.bus_bits + 1)
-        self.patience = PATIENCE_CYCLES + STALL_FACTOR * (core.latency_cycles + core.interval_cycles + fill)
+        self._use(ShellModel(shell, stall_seed, trace, bundle), shell.core.latency_cycles + shell.core.interval_cycles)
+
+    def _use(self, model: ShellModel, frame_cycles: int) -> None:
+        """Speak to a model, whose frames take so long."""
+        self.model = model
+        fill = max((p.beats * max(1, p.data_bits // model.shell.bus_bits + 1) for p in model.shell.core.inputs), default=0)
+        self.patience = PATIENCE_CYCLES + STALL_FACTOR * (frame_cycles + fill)
 
     def read(self, address: int) -> int:
         response, value = self.model.read(address)
@@ -100,6 +102,14 @@ class SimulatedBoard:
 
     def close(self) -> None:
         self.model.close()
+
+
+class JoinedBoard(SimulatedBoard):
+    """One of several boards that are joined by links and simulated together; a frame may pass through all of them."""
+
+    def __init__(self, model: JoinedModel, number: int) -> None:
+        frame = sum(board.shell.core.latency_cycles + board.shell.core.interval_cycles for board in model.boards)
+        self._use(model.boards[number], frame)
 
 
 def _answered(address: int, response: int, value: int) -> int:

@@ -82,7 +82,7 @@ class Accelerator:
         self.shell, self.transport = shell, transport
         self.weights: dict[int, bytes] = {}
         core = shell.core
-        self.addresses = registers.addresses(len(core.inputs), len(core.outputs), core.memory is not None)
+        self.addresses = registers.addresses(len(core.inputs), len(core.outputs), core.memory is not None, len(shell.lanes))
         self.identify()
         self._control(0)
         if recover:
@@ -154,7 +154,7 @@ class Accelerator:
         if len(self.weights) != len(core.loads):
             raise UsageError(f"accelerator {core.top}: no weights for {', '.join(p.tensor for p in core.loads)}; load them first")
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Send the weights into a design that was just reset; counters must have restarted."""
         for number, packet in self.weights.items():
             self.transport.send(number, packet)
@@ -181,13 +181,13 @@ class Accelerator:
         if abandon:
             self.transport.abandon()
         self._control(registers.SOFT_RESET.mask | (registers.ABANDON.mask if abandon else 0))
-        self._poll(registers.RESETTING, 0,
+        self.poll(registers.RESETTING, 0,
                    "the soft reset did not end; does a DMA channel hold a packet back? reset with abandon=True")
         if abandon:  # what the board still sent between the two resets
             self.transport.abandon()
         if self.weights:
             self.clear()
-            self._fill()
+            self.fill()
 
     def self_test(self) -> SelfTest:
         """Let the board compute its built-in frame; frames under way are forgotten, counters restart.
@@ -197,16 +197,17 @@ class Accelerator:
         self._check_weights()
         self._control(registers.SELF_TEST.mask)
         if self.weights:
-            self._poll(registers.RESETTING, 0, "the reset before the self-test did not end")
-            self._fill()
-        status = self._poll(registers.TEST_DONE, 1, "the self-test did not end; the core is stuck or its clock stands still")
+            self.poll(registers.RESETTING, 0, "the reset before the self-test did not end")
+            self.fill()
+        status = self.poll(registers.TEST_DONE, 1, "the self-test did not end; the core is stuck or its clock stands still")
         outputs = range(len(self.shell.core.outputs))
         found = tuple(self.read(f"OUT{i}_CRC") for i in outputs)
         expected = tuple(self.read(f"OUT{i}_TEST_CRC") for i in outputs)
         self.clear()
         return SelfTest(bool(registers.TEST_PASSED.of(status)) and found == expected == self.shell.test_crcs, found, expected)
 
-    def _poll(self, field: registers.Field, value: int, otherwise: str) -> int:
+    def poll(self, field: registers.Field, value: int, otherwise: str) -> int:
+        """Read STATUS until a field has a value; TransportError says what `otherwise` did not happen."""
         reads, end = 0, time.monotonic() + PATIENCE_S
         while reads < POLLS or time.monotonic() < end:
             status, reads = self.read("STATUS"), reads + 1
@@ -244,7 +245,7 @@ class Accelerator:
                 self._fetch(received, on_frame)
         while len(received[0]) < count:
             self._fetch(received, on_frame)
-        self._check(packets, received)
+        self.check(dict(enumerate(packets)), dict(enumerate(received)))
         found = {}
         for port, got in zip(core.outputs, received, strict=True):
             octets = np.frombuffer(b"".join(got), dtype=np.uint8)
@@ -258,21 +259,21 @@ class Accelerator:
         if on_frame is not None:
             on_frame(len(received[0]))
 
-    def _check(self, packets: list[Array], received: list[list[bytes]]) -> None:
-        """Compare the board's view of what moved with ours."""
+    def check(self, packets: Mapping[int, Array], received: Mapping[int, list[bytes]]) -> None:
+        """Compare the board's view of what moved over its ports with ours."""
         if self.shell.core.memory is not None and registers.MEMORY_ERROR.of(self.read("STATUS")):
             status, faults = self.read("MEMORY_STATUS"), self.read("MEMORY_FAULTS")
             read, write = registers.READ_RESPONSE.of(status), registers.WRITE_RESPONSE.of(status)
             raise TransportError(f"board: memory answered {faults} times with an error, MEMORY_STATUS reads 0x{status:08X} "
                                  f"(RRESP {read}, BRESP {write}); are all {self.read('MEMORY_BYTES'):,} bytes from MEMORY_BASE "
                                  "on there for the master?")
-        for number, of_port in enumerate(packets):
+        for number, of_port in packets.items():
             wrong = {n: self.read(f"IN{number}_{n}") for n in ("EARLY", "LATE")}
             if any(wrong.values()):
                 raise TransportError(f"board, input {number}: {wrong['EARLY']} packets ended early and {wrong['LATE']} late; "
                                      "words were lost or repeated on the way")
             self._agree(f"IN{number}_CRC", zlib.crc32(of_port.tobytes()), f"input {number}")
-        for number, got in enumerate(received):
+        for number, got in received.items():
             self._agree(f"OUT{number}_CRC", zlib.crc32(b"".join(got)), f"output {number}")
 
     def _agree(self, name: str, ours: int, where: str) -> None:

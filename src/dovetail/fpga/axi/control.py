@@ -25,6 +25,8 @@ OUTPUT_SOURCES = {"FRAMES": "frames", "STALLS": "stalls", "ABORTED": "aborted", 
 """Registers whose value is an output of a port's module, by that output's name."""
 FLAGS = {"IN": ("active", "waiting", "error"), "OUT": ("active", "waiting", "test_done")}
 MEMORY_FLAGS = ("waiting", "error")
+LINK_SOURCES = {"STATUS": "status", "SPOILT": "spoilt", "RECEIVED": "received", "SENT": "sent"}
+"""Registers of a link, by the outputs of the module that watches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,13 @@ class Facts:
     build_hash: int
     memory: tuple[int, int, int] | None = None
     """Where the design has a memory port: bytes that it uses, bytes of the image at their beginning, and their CRC-32."""
+    links: int = 0
+    """Of a board that is joined to others, which has no self-test."""
 
     @property
-    def counts(self) -> tuple[int, int, bool]:
+    def counts(self) -> tuple[int, int, bool, int]:
         """What a register map depends on."""
-        return len(self.inputs), len(self.outputs), self.memory is not None
+        return len(self.inputs), len(self.outputs), self.memory is not None, self.links
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ def control_module(name: str, facts: Facts) -> Module:
     for kind, ports, sources in (("IN", facts.inputs, INPUT_SOURCES), ("OUT", facts.outputs, OUTPUT_SOURCES)):
         for i in range(len(ports)):
             values.update({f"{kind}{i}_{r}": m.input(f"{kind.lower()}{i}_{source}", 32) for r, source in sources.items()})
+    values |= {f"LINK{i}_{r}": m.input(f"link{i}_{source}", 32) for i in range(facts.links) for r, source in LINK_SOURCES.items()}
     values["SCRATCH"] = _kept(m, "scratch", write, places["SCRATCH"])
     if facts.memory is not None:
         values |= _memory(m, write, places)
@@ -149,15 +154,16 @@ def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mappin
     """Soft reset and self-test; returns what CONTROL and STATUS read, and the clear pulse."""
     control = m.wire("write_control", all_of(write.to(places["CONTROL"]), write.strobes.bit(0)))
     asked = {f.name: write.value.bit(f.start)
-             for f in (map_of.ENABLE, map_of.SOFT_RESET, map_of.ABANDON, map_of.CLEAR, map_of.SELF_TEST)}
+             for f in (map_of.ENABLE, map_of.SOFT_RESET, map_of.ABANDON, map_of.CLEAR, map_of.SELF_TEST, map_of.HOLD)}
+    asked |= {map_of.SELF_TEST.name: ZERO} if facts.links else {}
     test = m.wire("start_test", all_of(control, asked["SELF_TEST"]))
     start = m.wire("start_reset", all_of(control, any_of(asked["SOFT_RESET"], asked["SELF_TEST"])))
     enable = signal("enable_bit")
     m.drive(enable, asked["ENABLE"], control, 1)
     clear = m.register("clear_pulse", all_of(control, any_of(asked["CLEAR"], asked["SELF_TEST"])), reset=0)
     left = signal("reset_left", 0, RESET_CYCLES - 1)
-    running = compare("!=", left, 0)
-    m.drive(left, select(start, RESET_CYCLES - 1, select(running, left - 1, 0)), reset=RESET_CYCLES - 1)
+    running = any_of(compare("!=", left, 0), *_held(m, control, asked["HOLD"], facts))
+    m.drive(left, select(start, RESET_CYCLES - 1, select(compare("!=", left, 0), left - 1, 0)), reset=RESET_CYCLES - 1)
     soft_rst = m.register("soft_reset", any_of(start, running), reset=1)
     abandon = m.register("abandon_bit", all_of(asked["SOFT_RESET"], asked["ABANDON"]), start, 1)
     waits, testing, done, passed = (signal(s) for s in ("test_waits", "test_runs", "test_done", "test_passed"))
@@ -176,7 +182,18 @@ def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mappin
 
     fields = (any_of(soft_rst, some("waiting", "IN", "OUT", "MEMORY")), any_of(waits, testing), done, passed,
               some("active", "IN"), some("active", "OUT"), some("error", "IN"), some("error", "MEMORY"))
-    return enable, pack([(value, 1) for value in fields]), clear
+    fields += (m.input("links_up"), m.input("link_alarm")) if facts.links else ()
+    kept = pack([(enable, 1), (ZERO, map_of.HOLD.start - 1), (signal("hold_bit"), 1)]) if facts.links else enable
+    return kept, pack([(value, 1) for value in fields]), clear
+
+
+def _held(m: Module, control: Signal, asked: Expr, facts: Facts) -> list[Expr]:
+    """Of boards joined by links: whether the host holds the reset."""
+    if not facts.links:
+        return []
+    hold = signal("hold_bit")
+    m.drive(hold, asked, control, 0)
+    return [hold]
 
 
 def _read_channel(m: Module, places: Mapping[str, int], values: Mapping[str, Expr]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,32 @@ BURST_CYCLES = 200_000
 """Cycles of one call at most, so that Ctrl-C is heard."""
 REACHED, UNSTABLE, VIOLATION = 0, 2, 3
 """What a run of the clock ended with; 1 where its cycles were over."""
+
+
+ALL_DESIGNS = 0xFFFF_FFFF
+"""In the place of one design's number."""
+
+
+class Damage(IntEnum):
+    """What can happen to a cell on its way, as cable.h numbers it."""
+
+    LOST = 0
+    TWICE = 1
+    FLIPPED = 2
+    CUT = 3
+    """This cell and all behind it are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """One direction of a link: from a board's n-th lane to another's."""
+
+    source: int
+    leaves: int
+    target: int
+    enters: int
+    latency_clocks: int
+    cells_per_clock: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +84,10 @@ def _port_table(shells: Sequence[Shell]) -> str:
             stem = f"m.d{i}_m_axis_{port.name}_t"
             pointers = ", ".join(f"&{stem}{pin}" for pin in ("valid", "ready", "last", "user", "data", "keep"))
             lines.append(f"        p.outputs.push_back({{{pointers}}});")
+        for lane in shell.lanes:
+            rx, tx = f"m.d{i}_{lane.rx.name}", f"m.d{i}_{lane.tx.name}"
+            pointers = ", ".join(f"&{end}_{part}" for end in (rx, tx) for part in ("valid", "ready", "data"))
+            lines.append(f"        p.links.push_back({{{pointers}, sizeof({rx}_data)}});")
         lines += [*_memory_lines(i, shell), "        all.push_back(p);", "    }"]
     return "\n".join([*lines, "    return all;", "}", HANDLE])
 
@@ -83,6 +114,9 @@ def _load(folder: Path) -> ctypes.CDLL:
     octets, words = ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32)
     signatures = {
         "shell_open": ([u32, u64, ctypes.c_char_p, ctypes.c_char_p], handle), "shell_close": ([handle], None),
+        "shell_choose": ([handle, u32], None), "shell_join": ([handle, u32, u32, u32, u32, u64, u64, u64], None),
+        "shell_spoil": ([handle, u32, u32, u64], None),
+        "shell_mend": ([handle], None),
         "shell_stall": ([handle, u64], None), "shell_read": ([handle, u32, words], ctypes.c_int),
         "shell_write": ([handle, u32, u32, u32], ctypes.c_int), "shell_push": ([handle, u32, octets, octets, u64], None),
         "shell_run": ([handle, ctypes.POINTER(u64), u64], ctypes.c_int), "shell_waiting": ([handle, u32], u64),
@@ -109,12 +143,8 @@ class ShellModel:
         if trace is not None:
             replace_bytes(trace, b"")  # where nobody may write, say so now: the waveform writer would end the process
         together = list(bundle or [shell])
-        folder = build_library(together, trace is not None)
-        self.shell, self._library = shell, _load(folder)
-        path = None if trace is None else str(trace.absolute()).encode()
-        self._handle: int | None = self._library.shell_open(together.index(shell), _seed(stall_seed), str(folder).encode(), path)
-        if self._handle is None:
-            raise ToolError(f"simulation of {shell.top}: {folder} cannot be entered; delete the cache and try again")
+        self.shell = shell
+        self._library, self._open = _opened(together, together.index(shell), stall_seed, trace)
 
     def __enter__(self) -> ShellModel:
         return self
@@ -124,9 +154,14 @@ class ShellModel:
 
     def close(self) -> None:
         """End the simulation; a trace is complete then."""
-        if self._handle is not None:
-            self._library.shell_close(self._handle)
-            self._handle = None
+        if self._open is not None:
+            self._library.shell_close(self._open)
+            self._open = None
+
+    @property
+    def _handle(self) -> int | None:
+        """What calls of the library are about."""
+        return self._open
 
     @property
     def cycles(self) -> int:
@@ -223,6 +258,68 @@ class ShellModel:
     def cancel(self) -> None:
         """Forget what waits on the host's side, as resetting the DMA channels does."""
         self._library.shell_cancel(self._handle)
+
+
+class JoinedModel:
+    """Shells of boards in one simulation, on one clock, joined by links; `boards` are a host's view of each."""
+
+    def __init__(self, shells: Sequence[Shell], cables: Sequence[Cable], stall_seed: int | None = None,
+                 trace: Path | None = None, jitter: int = 0) -> None:
+        self._library, self._open = _opened(shells, ALL_DESIGNS, stall_seed, trace)
+        self.cables = tuple(cables)
+        for c in self.cables:
+            self._library.shell_join(self._open, c.source, c.leaves, c.target, c.enters, c.latency_clocks,
+                                     int(c.cells_per_clock * 1e6), jitter)
+        self.boards = tuple(BoardModel(shell, self, number) for number, shell in enumerate(shells))
+
+    def chosen(self, number: int) -> int | None:
+        """The simulation, whose next call is about a board."""
+        if self._open is not None:
+            self._library.shell_choose(self._open, number)
+        return self._open
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        return self._library
+
+    def spoil(self, cable: int, damage: Damage, cell_bits: int) -> None:
+        """Spoil the next cell with data that a cable takes."""
+        self._library.shell_spoil(self._open, cable, damage, cell_bits)
+
+    def mend(self) -> None:
+        """All cables carry cells again; what was under way is lost, so all boards have to be reset."""
+        self._library.shell_mend(self._open)
+
+    def close(self) -> None:
+        """End the simulation of all boards."""
+        if self._open is not None:
+            self._library.shell_close(self._open)
+            self._open = None
+
+
+class BoardModel(ShellModel):
+    """One of several boards in a simulation; to close it leaves the others as they are."""
+
+    def __init__(self, shell: Shell, joined: JoinedModel, number: int) -> None:
+        self.shell, self._library, self._joined, self._number = shell, joined.library, joined, number
+
+    @property
+    def _handle(self) -> int | None:
+        return self._joined.chosen(self._number)
+
+    def close(self) -> None:
+        """Nothing: the simulation belongs to all boards."""
+
+
+def _opened(shells: Sequence[Shell], number: int, stall_seed: int | None, trace: Path | None) -> tuple[ctypes.CDLL, int | None]:
+    """The library of these shells, and a simulation of one of them, or of all on one clock."""
+    folder = build_library(shells, trace is not None)
+    library, path = _load(folder), None if trace is None else str(trace.absolute()).encode()
+    handle: int | None = library.shell_open(number, _seed(stall_seed), str(folder).encode(), path)
+    if handle is None:
+        top = ", ".join(shell.top for shell in shells)
+        raise ToolError(f"simulation of {top}: {folder} cannot be entered; delete the cache and try again")
+    return library, handle
 
 
 def _seed(stall_seed: int | None) -> int:

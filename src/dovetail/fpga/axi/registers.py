@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 IDENTITY = int.from_bytes(b"DVTL", "little")
-VERSION = 0x0001_0001
+VERSION = 0x0001_0002
 """Of the map: major in the upper half (a driver refuses another one), minor in the lower (adds registers)."""
 ADDRESS_BITS = 12
+LINK_BASE, LINK_BYTES = 0x40, 0x10
 MEMORY_BASE, INPUT_BASE, OUTPUT_BASE, BLOCK_BYTES = 0x80, 0x100, 0x800, 0x40
+MOST_LINKS = (MEMORY_BASE - LINK_BASE) // LINK_BYTES
 MOST_INPUTS = (OUTPUT_BASE - INPUT_BASE) // BLOCK_BYTES
 MOST_OUTPUTS = ((1 << ADDRESS_BITS) - OUTPUT_BASE) // BLOCK_BYTES
 HASH_WORDS = 4
@@ -53,7 +55,10 @@ ENABLE = Field("ENABLE", 0, 1, "inputs may start new frames; 1 after reset")
 SOFT_RESET = Field("SOFT_RESET", 1, 1, "write 1: forget every frame whose first word came before; reads 0")
 ABANDON = Field("ABANDON", 2, 1, "with SOFT_RESET: packets in progress are not ended, the DMA channels are reset too; reads 0")
 CLEAR = Field("CLEAR", 3, 1, "write 1: counters, checksums and marks restart; reads 0")
-SELF_TEST = Field("SELF_TEST", 4, 1, "write 1: clear, soft reset, then one frame of the test pattern; reads 0")
+SELF_TEST = Field("SELF_TEST", 4, 1, "write 1: clear, soft reset, then one frame of the test pattern; reads 0. Boards joined by "
+                                     "links have none")
+HOLD = Field("HOLD", 5, 1, "of boards joined by links: a soft reset that lasts until this is written 0, so that all of them "
+                           "forget at once")
 
 RESETTING = Field("RESETTING", 0, 1, "a soft reset is not over: an input waits for the end of a packet, an output ends one, or "
                                      "memory has not answered")
@@ -64,6 +69,14 @@ INPUT_ACTIVE = Field("INPUT_ACTIVE", 4, 1, "an input is inside a frame")
 OUTPUT_ACTIVE = Field("OUTPUT_ACTIVE", 5, 1, "an output is inside a packet")
 ERROR = Field("ERROR", 6, 1, "a packet of the wrong length came since the last CLEAR")
 MEMORY_ERROR = Field("MEMORY_ERROR", 7, 1, "memory answered a burst with an error since the last CLEAR")
+
+LINKS_UP = Field("LINKS_UP", 8, 1, "of boards joined by links: every link of this one carries words")
+LINK_ALARM = Field("LINK_ALARM", 9, 1, "a link of this board, or of one it is joined to, has stopped; ends with the next soft "
+                                       "reset of all")
+
+LINK_UP = Field("UP", 0, 1, "the far end answers, words are carried")
+LINK_CAUSE = Field("CAUSE", 1, 3, "why it has stopped: 0 it has not, 1 damaged, 2 out of order, 3 overflow, 4 silent, 5 "
+                                  "restarted, 6 of another build")
 
 MEMORY_ENABLE = Field("ENABLE", 0, 1, "the image lies at BASE, bursts may begin; 0 after reset")
 MEMORY_ACTIVE = Field("ACTIVE", 0, 1, "bursts are under way")
@@ -78,9 +91,10 @@ GLOBAL = (
     AxiRegister("CAPABILITIES", 0x08, "RO", "what the shell has", (
         Field("INPUTS", 0, 8, "input streams"), Field("OUTPUTS", 8, 8, "output streams"),
         Field("BUS_BYTES", 16, 8, "bytes of a bus word"), Field("FIFO_WORDS_LOG2", 24, 8, "words of each stream FIFO, log2"))),
-    AxiRegister("CONTROL", 0x0C, "RW", "what the host asks for", (ENABLE, SOFT_RESET, ABANDON, CLEAR, SELF_TEST)),
+    AxiRegister("CONTROL", 0x0C, "RW", "what the host asks for", (ENABLE, SOFT_RESET, ABANDON, CLEAR, SELF_TEST, HOLD)),
     AxiRegister("STATUS", 0x10, "RO", "what goes on",
-                (RESETTING, TESTING, TEST_DONE, TEST_PASSED, INPUT_ACTIVE, OUTPUT_ACTIVE, ERROR, MEMORY_ERROR)),
+                (RESETTING, TESTING, TEST_DONE, TEST_PASSED, INPUT_ACTIVE, OUTPUT_ACTIVE, ERROR, MEMORY_ERROR, LINKS_UP,
+                 LINK_ALARM)),
     AxiRegister("SCRATCH", 0x14, "RW", "keeps what is written; for trying the link"),
     AxiRegister("CYCLES_LO", 0x18, "RO", "clock cycles since CLEAR, lower half; reading it holds the upper half still"),
     AxiRegister("CYCLES_HI", 0x1C, "RO", "upper half, as of the last read of CYCLES_LO"),
@@ -88,6 +102,12 @@ GLOBAL = (
       for i in range(HASH_WORDS)),
     AxiRegister("LATENCY", 0x30, "RO", "cycles of the core from a frame's first pixel to its last result, nobody stalling"),
     AxiRegister("INTERVAL", 0x34, "RO", "cycles of the core from frame to frame, nobody stalling"),
+)
+LINK = (
+    AxiRegister("STATUS", 0x00, "RO", "of one link to another board", (LINK_UP, LINK_CAUSE)),
+    AxiRegister("SPOILT", 0x04, "RO", "cells since CLEAR that came damaged or after one that is missing; they are sent again"),
+    AxiRegister("RECEIVED", 0x08, "RO", "cells that came since CLEAR"),
+    AxiRegister("SENT", 0x0C, "RO", "cells that left since CLEAR"),
 )
 MEMORY = (
     AxiRegister("BASE_LO", 0x00, "RW", "byte address of the image, lower half; a multiple of 4096, the lowest 12 bits read 0"),
@@ -141,10 +161,16 @@ class PlacedRegister:
     register: AxiRegister
 
 
-def placed(inputs: int, outputs: int, memory: bool = False) -> Iterator[PlacedRegister]:
-    """Every register of a shell with so many ports, and with `memory` those of its memory port; block by block."""
+def placed(inputs: int, outputs: int, memory: bool = False, links: int = 0) -> Iterator[PlacedRegister]:
+    """Every register of a shell with so many ports, and with `memory` those of its memory port; block by block.
+
+    `links` are those of a board that is joined to others.
+    """
     for register in GLOBAL:
         yield PlacedRegister(register.name, register.offset, register)
+    for link in range(links):
+        for register in LINK:
+            yield PlacedRegister(f"LINK{link}_{register.name}", LINK_BASE + link * LINK_BYTES + register.offset, register)
     for register in MEMORY if memory else ():
         yield PlacedRegister(f"MEMORY_{register.name}", MEMORY_BASE + register.offset, register)
     for kind, base, count, block in (("IN", INPUT_BASE, inputs, INPUT), ("OUT", OUTPUT_BASE, outputs, OUTPUT)):
@@ -153,9 +179,9 @@ def placed(inputs: int, outputs: int, memory: bool = False) -> Iterator[PlacedRe
                 yield PlacedRegister(f"{kind}{port}_{register.name}", base + port * BLOCK_BYTES + register.offset, register)
 
 
-def addresses(inputs: int, outputs: int, memory: bool = False) -> dict[str, int]:
-    """Addresses by name: `CONTROL`, `MEMORY_STATUS`, `IN0_FRAMES`, `OUT1_CRC`."""
-    return {p.name: p.address for p in placed(inputs, outputs, memory)}
+def addresses(inputs: int, outputs: int, memory: bool = False, links: int = 0) -> dict[str, int]:
+    """Addresses by name: `CONTROL`, `LINK0_STATUS`, `MEMORY_STATUS`, `IN0_FRAMES`, `OUT1_CRC`."""
+    return {p.name: p.address for p in placed(inputs, outputs, memory, links)}
 
 
 def markdown() -> str:
@@ -163,8 +189,9 @@ def markdown() -> str:
     parts = []
     starts = [f"0x{base:03X} + 0x{BLOCK_BYTES:02X} n" for base in (INPUT_BASE, OUTPUT_BASE)]
     memory = f"0x{MEMORY_BASE:03X}, of designs that use memory"
-    for title, base, block in (("Global", "0x000", GLOBAL), ("Memory", memory, MEMORY), ("Input n", starts[0], INPUT),
-                               ("Output n", starts[1], OUTPUT)):
+    links = f"0x{LINK_BASE:03X} + 0x{LINK_BYTES:02X} n, of boards joined by links"
+    for title, base, block in (("Global", "0x000", GLOBAL), ("Link n", links, LINK), ("Memory", memory, MEMORY),
+                               ("Input n", starts[0], INPUT), ("Output n", starts[1], OUTPUT)):
         lines = [f"**{title}**, from {base}", "", "| offset | register | access | meaning |", "|---|---|---|---|"]
         for r in block:
             lines.append(f"| 0x{r.offset:02X} | {r.name} | {r.access} | {r.text} |")
@@ -178,21 +205,21 @@ def _span(field: Field) -> str:
     return f"[{last}:{field.start}]" if field.count > 1 else f"[{last}]"
 
 
-def as_json(inputs: int, outputs: int, memory: bool = False) -> list[dict[str, object]]:
+def as_json(inputs: int, outputs: int, memory: bool = False, links: int = 0) -> list[dict[str, object]]:
     """The map for programs."""
     return [{"name": p.name, "address": p.address, "access": p.register.access, "text": p.register.text,
              "fields": [{"name": f.name, "start": f.start, "count": f.count, "text": f.text} for f in p.register.fields]}
-            for p in placed(inputs, outputs, memory)]
+            for p in placed(inputs, outputs, memory, links)]
 
 
-def c_header(name: str, inputs: int, outputs: int, build_hash: int, memory: bool = False) -> str:
+def c_header(name: str, inputs: int, outputs: int, build_hash: int, memory: bool = False, links: int = 0) -> str:
     """The map for C: addresses and field masks, and the build hash to expect."""
     prefix, guard = name.upper(), f"{name.upper()}_REGISTERS_H"
     lines = [f"/* Registers of {name}; generated. Addresses in bytes, registers of 32 bits. */",
              f"#ifndef {guard}", f"#define {guard}", "", f"#define {prefix}_ID_VALUE 0x{IDENTITY:08X}u",
              f"#define {prefix}_VERSION_VALUE 0x{VERSION:08X}u"]
     lines += [f"#define {prefix}_BUILD_HASH{i}_VALUE 0x{(build_hash >> 32 * i) & 0xFFFF_FFFF:08X}u" for i in range(HASH_WORDS)]
-    for p in placed(inputs, outputs, memory):
+    for p in placed(inputs, outputs, memory, links):
         lines += ["", f"#define {prefix}_{p.name} 0x{p.address:03X}u /* {p.register.access}: {p.register.text} */"]
         lines += [f"#define {prefix}_{p.name}_{f.name} 0x{f.mask:08X}u /* {f.text} */" for f in p.register.fields]
     return "\n".join([*lines, "", "#endif", ""])

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from dovetail.document import IDENTIFIER, INCOMPLETE, PLAIN_FILE, OneOf, Text, Whole, read_document, read_texts
+from dovetail.document import IDENTIFIER, INCOMPLETE, PLAIN_FILE, OneOf, Place, Text, Whole, read_document, read_texts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.axi import registers
-from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
+from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, LINK_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
+from dovetail.fpga.axi.lanes import CAUSE_BITS, Lane, state_bits, watcher_module
 from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, Master, master_pins, possible_bits
 from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
 from dovetail.fpga.packing import BUS_BITS, as_pixels, to_packets
-from dovetail.fpga.rtl.expressions import Signal, signal
+from dovetail.fpga.rtl.expressions import ONE, Signal, signal
 from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.fpga.rtl.verilog import print_module
 from dovetail.fpga.toolchain.tools import content_key
@@ -40,7 +41,7 @@ LITE_OUT = (("awready", 1), ("wready", 1), ("bvalid", 1), ("bresp", 2),
 LITE = "s_axi_ctrl"
 SHELL = {"top": IDENTIFIER, "files": [PLAIN_FILE], "bus_bits": OneOf(BUS_BITS),
          "build_hash": Text(f"[0-9a-f]{{{HASH_BITS // 4}}}", f"{HASH_BITS // 4} hexadecimal digits"),
-         "test_crcs": [Whole(0, (1 << 32) - 1)], "memory_bits?": Whole(0, 4096)}
+         "test_crcs": [Whole(0, (1 << 32) - 1)], "memory_bits?": Whole(0, 4096), "links?": Whole(0, registers.MOST_LINKS)}
 """What `shell.json` holds."""
 MEMORY_FILE = "memory.bin"
 """The image of a design's memory as bytes, for those who place it."""
@@ -61,6 +62,8 @@ class Shell:
     """CRC-32 of each output's packet in the self-test."""
     memory_bits: int = 0
     """Bits of a word of the AXI4 master; 0 where the core uses no memory."""
+    lanes: tuple[Lane, ...] = ()
+    """Ends of links to other boards; the core's own ports are those of the host."""
 
     @property
     def memory_image(self) -> bytes:
@@ -70,7 +73,7 @@ class Shell:
     @property
     def pins(self) -> list[tuple[str, int, bool]]:
         """Every pin but clock and reset, as (name, bits, whether it is an input)."""
-        return all_pins(self.core, self.bus_bits, self.memory_bits)
+        return all_pins(self.core, self.bus_bits, self.memory_bits, self.lanes)
 
     @property
     def design(self) -> Design:
@@ -87,12 +90,15 @@ class Shell:
 
     def documents(self) -> dict[str, str]:
         """Files for those who program it: the register map for programs and for C, and what `load_shell` reads."""
-        counts, memory = (len(self.core.inputs), len(self.core.outputs)), self.core.memory is not None
+        memory, links = self.core.memory is not None, len(self.lanes)
+        counts = len(self.core.inputs), len(self.core.outputs)
         description = {"schema": SCHEMA, "top": self.top, "files": sorted(self.files), "bus_bits": self.bus_bits,
-                       "build_hash": self.hash_text, "test_crcs": list(self.test_crcs), "memory_bits": self.memory_bits}
+                       "build_hash": self.hash_text, "test_crcs": list(self.test_crcs), "memory_bits": self.memory_bits,
+                       **({"links": links} if links else {})}
         return {"shell.json": json.dumps(description, indent=1) + "\n",
-                "registers.json": json.dumps(registers.as_json(*counts, memory), indent=1) + "\n",
-                f"{self.core.top}_registers.h": registers.c_header(self.core.top, *counts, self.build_hash, memory)}
+                "registers.json": json.dumps(registers.as_json(*counts, memory, links), indent=1) + "\n",
+                f"{self.core.top}_registers.h": registers.c_header(self.core.top, *counts, self.build_hash, memory,
+                                                                          links)}
 
 
 def stream_pins(port: StreamPort, bus_bits: int, inward: bool) -> list[tuple[str, int, bool]]:
@@ -109,7 +115,7 @@ def image_bytes(design: Design) -> bytes:
     return b"".join(bytes.fromhex(line)[::-1] for line in design.files[design.memory.image].split())
 
 
-def all_pins(design: Design, bus_bits: int, memory_bits: int) -> list[tuple[str, int, bool]]:
+def all_pins(design: Design, bus_bits: int, memory_bits: int, lanes: Sequence[Lane] = ()) -> list[tuple[str, int, bool]]:
     """Every pin of a shell but clock and reset."""
     pins = [(f"{LITE}_{pin}", width, True) for pin, width in LITE_IN]
     pins += [(f"{LITE}_{pin}", width, False) for pin, width in LITE_OUT]
@@ -117,7 +123,7 @@ def all_pins(design: Design, bus_bits: int, memory_bits: int) -> list[tuple[str,
         pins += [pin for port in ports for pin in stream_pins(port, bus_bits, inward)]
     if design.memory is not None:
         pins += [(f"{MASTER}_{pin}", width, inward) for pin, width, inward in master_pins(design.memory, memory_bits)]
-    return pins
+    return pins + [pin for lane in lanes for pin in lane.pins]
 
 
 def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS, memory_bits: int | None = None) -> Shell:
@@ -140,13 +146,19 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS, 
     bounds = {port.tensor: ranges[port.tensor] for port in design.streams}
     facts = Facts(design.inputs, design.outputs, bus_bits, design.latency_cycles, design.interval_cycles,
                   expected_crcs(design, graph, bus_bits, bounds), 0, _memory_facts(design))
+    return finished_shell(design, facts, bounds, memory_bits)
+
+
+def finished_shell(design: Design, facts: Facts, bounds: Mapping[str, Range], memory_bits: int = 0,
+                   lanes: tuple[Lane, ...] = ()) -> Shell:
+    """The shell whose build hash is that of all that it consists of."""
     name = shell_name(design)
-    files = shell_files(name, design, facts, bounds, memory_bits)
+    files = shell_files(name, design, facts, bounds, memory_bits, lanes)
     ports = [repr(port) for port in (*design.inputs, *design.outputs)]
     key = content_key([*ports, *(text for item in sorted({**design.files, **files}.items()) for text in item)])
     facts = replace(facts, build_hash=int(key[: HASH_BITS // 4], 16))
     files[f"{name}_control.v"] = print_module(control_module(f"{name}_control", facts))
-    return Shell(design, name, files, bus_bits, facts.build_hash, facts.test_crcs, memory_bits)
+    return Shell(design, name, files, facts.bus_bits, facts.build_hash, facts.test_crcs, memory_bits, lanes)
 
 
 def _addressable(memory: MemoryPort) -> bool:
@@ -199,12 +211,13 @@ def expected_crcs(design: Design, graph: Graph, bus_bits: int, bounds: Mapping[s
     return tuple(zlib.crc32(packet.tobytes()) for packet in packets)
 
 
-def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range], memory_bits: int) -> dict[str, str]:
-    """Every module of the shell as a file."""
+def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range], memory_bits: int,
+                lanes: Sequence[Lane] = ()) -> dict[str, str]:
+    """Every module of the shell as a file. Inputs without bounds have no pattern of the self-test."""
     memory = f", an AXI4 master of {memory_bits} bits" if memory_bits else ""
     top = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus{memory}, all on one clock.",))
     modules: list[Module] = []
-    for pin, width, inward in all_pins(design, facts.bus_bits, memory_bits):
+    for pin, width, inward in all_pins(design, facts.bus_bits, memory_bits, lanes):
         (top.inputs if inward else top.outputs).append(signal(pin, 0, (1 << width) - 1))
     pins = {s.name: s for s in (*top.inputs, *top.outputs)}
     shared = {s: top.net(s) for s in ("soft_rst", "abandon", "clear", "testing", "enable")}
@@ -212,7 +225,7 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
     control += list(shared.items())
     core: list[tuple[str, Signal]] = []
     for number, port in enumerate(design.inputs):
-        known = None if port.loads else bounds[port.tensor]
+        known = None if port.loads else bounds.get(port.tensor)
         made = input_port(f"{name}_{port.name}", port, number, facts.bus_bits, None if known is None else (known.lo, known.hi))
         reports = (*INPUT_SOURCES.values(), *FLAGS["IN"])
         control += _place(top, made[0], port, f"in{number}", True, facts.bus_bits, reports, core)
@@ -226,6 +239,10 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
         made = Master(f"{name}_memory", design.memory, memory_bits).build()
         control += _place_master(top, made[0], design.memory, memory_bits, core)
         modules += made
+    if lanes:
+        watcher = watcher_module(f"{name}_link")
+        control += _place_lanes(top, watcher, lanes, core)
+        modules.append(watcher)
     modules.append(control_module(f"{name}_control", facts))
     top.instances.append(Instance(f"{name}_control", "control", tuple(control)))
     top.instances.append(Instance(design.top, "core", tuple(core), shared["soft_rst"]))
@@ -263,8 +280,32 @@ def _place_master(top: Module, module: Module, port: MemoryPort, bus_bits: int,
     return [(f"memory_{part}", wire) for part, wire in told]
 
 
-def load_shell(core: Design, folder: Path) -> Shell:
+def _place_lanes(top: Module, watcher: Module, lanes: Sequence[Lane], core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
+    """Lead the cells of links past the shell, and watch each; returns the control module's pins for what is said of them."""
+    links = len(lanes)
+    last = state_bits(links)[-1][1]
+    status = top.net("board_status", last + 1)
+    core += [("status_valid", top.net("board_status_valid")), ("status_ready", top.wire("board_status_ready", ONE)),
+             ("status_data", status)]
+    told = [("links_up", top.wire("links_up", status.bit(1))), ("link_alarm", top.wire("link_alarm", status.bit(0)))]
+    for n, (lane, (up, spoilt)) in enumerate(zip(lanes, state_bits(links), strict=True)):
+        pins = {name: signal(name, 0, (1 << width) - 1) for name, width, _ in lane.pins}
+        core += list(pins.items())
+        seen = [(part, pins[f"{port.name}_{part.split('_')[1]}"])
+                for port, part in ((lane.rx, "rx_valid"), (lane.tx, "tx_valid"), (lane.tx, "tx_ready"))]
+        states = [("up", top.wire(f"link{n}_up", status.bit(up))),
+                  ("cause", top.wire(f"link{n}_cause", status.bits(up + 1, CAUSE_BITS))),
+                  ("spoilt_now", top.wire(f"link{n}_spoilt_now", status.bit(spoilt)))]
+        counts = [(report, top.net(f"link{n}_{report}", 32)) for report in LINK_SOURCES.values()]
+        top.instances.append(Instance(watcher.name, f"link{n}", (("clear", signal("clear")), *states, *seen, *counts)))
+        told += [(f"link{n}_{report}", value) for report, value in counts]
+    return told
+
+
+def load_shell(core: Design, folder: Path, lanes: tuple[Lane, ...] = ()) -> Shell:
     """A stored shell around a stored core, with the Verilog text as it is on disk now."""
     known = read_document(folder / "shell.json", SCHEMA, INCOMPLETE, SHELL)
+    if known.get("links", 0) != len(lanes):
+        Place(str(folder / "shell.json"), INCOMPLETE, "links").refuse(known.get("links", 0), f"{len(lanes)}, as its design has,")
     return Shell(core, known["top"], read_texts(folder, known["files"]), known["bus_bits"], int(known["build_hash"], 16),
-                 tuple(known["test_crcs"]), known.get("memory_bits", 0))
+                 tuple(known["test_crcs"]), known.get("memory_bits", 0), lanes)

@@ -105,7 +105,9 @@ def _words(module: Module, form: Format, fields: int, codes: Sequence[Turn], at:
            data: Signal) -> list[Staged]:
     """The channels of the word that leaves, in a register behind their choice."""
     unit, width = gcd(form.fields, fields), bit_width(form.lo, form.hi)
-    beat = [pack([(form.channel(data, place * unit + c), width) for c in range(unit)]) for place in range(form.fields // unit)]
+    beat: list[Expr] = [  # as one slice where it is one: simulators refuse lines of many thousand
+        data.bits(place * unit * width, unit * width) if width == form.bits else
+        pack([(form.channel(data, place * unit + c), width) for c in range(unit)]) for place in range(form.fields // unit)]
     held: dict[int, Signal] = {}
     for place in sorted({place for turn in codes for place, _ in turn.kept}):
         sources = [next((beat[b] for p, b in turn.kept if p == place), None) for turn in codes]

@@ -24,6 +24,8 @@ from dovetail.fpga.rtl.expressions import ONE, Signal, all_of, any_of, pack, sig
 from dovetail.fpga.rtl.modules import Instance, Module
 
 Pins = list[tuple[str, Signal]]
+STATUS_BITS = 2
+"""Of `status` before those of links."""
 
 
 def build_board(plan: BoardPlan) -> Design:
@@ -85,7 +87,7 @@ def _design(b: Wiring) -> Design:
     files = {name: text for _, core in plan.cores for name, text in core.files.items()} | b.files()
     cells = [(f"link{n}", StreamPort(f"link{n}_rx", end.name, 1, plan.cell.bits, False, 1, 1),
               StreamPort(f"link{n}_tx", end.name, 1, plan.cell.bits, False, 1, 1)) for n, end in enumerate(plan.links)]
-    status = StreamPort("status", "status", 1, 2 + 4 * len(plan.links), False, 1, 1)
+    status = StreamPort("status", "status", 1, STATUS_BITS + (1 + CAUSE_BITS + 1) * len(plan.links), False, 1, 1)
     return Design(plan.name, files, (*plan.inputs, *(rx for _, rx, _ in cells)),
                   (*(port for port, _ in plan.outputs), *(tx for _, _, tx in cells), status), adders=adders,
                   latency_cycles=sum(core.latency_cycles for _, core in plan.cores) + plan.wait_clocks,
@@ -149,7 +151,8 @@ def _add_ends(b: Wiring) -> None:
         known = {pin: nets.of(f"link{p.target}_slot_{pin}") for pin in ("step", "ends")}
         b.instantiate(made, f"u_pass{p.number}", *nets.named(made, f"pass{p.number}_", known))
     module.drive(alarm, any_of(alarm, *faults), reset=0)
-    status = stream_ports(module, "status", 2 + 4 * len(plan.links), False)
+    states += [(nets.of(f"link{n}_spoilt"), 1) for n in range(len(plan.links))]
+    status = stream_ports(module, "status", STATUS_BITS + sum(bits for _, bits in states), False)
     module.assigns += [(status.valid, ONE), (status.data, pack([(alarm, 1), (all_of(*ups), 1), *states]))]
 
 

@@ -90,6 +90,7 @@ def receiver_module(name: str, form: CellFormat, circuits: Sequence[Outgoing], i
         code = select(found, cause, code)
     m.drive(failed, any_of(failed, *causes.values()), reset=0)
     m.register("cause", code, ~failed, 0, (0, (1 << CAUSE_BITS) - 1))
+    m.output("spoilt", all_of(live, any_of(bad, spoilt)))
     # A damaged greeting, or one of another build, is not an answer; greetings are repeated until they are heard.
     hears = all_of(good, ~foreign)
     flags = {"heard": hears, "peer_heard": all_of(hears, heard), "alarmed": all_of(trusted, alarm)}

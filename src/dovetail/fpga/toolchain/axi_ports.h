@@ -15,10 +15,18 @@ struct Port {
     void* data;
     void* keep;
 };
+struct LinkEnd {
+    CData *rx_valid, *rx_ready;
+    void* rx_data;
+    CData *tx_valid, *tx_ready;
+    void* tx_data;
+    size_t bytes;    // of the Verilated ports
+};
 struct Ports {
     CData *clk, *rst;
     unsigned bytes;    // of a bus word
     Lite lite;
     std::vector<Port> inputs, outputs;
     std::vector<AxiPins> memories;    // at most one
+    std::vector<LinkEnd> links;       // to other boards
 };

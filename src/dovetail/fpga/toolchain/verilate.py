@@ -48,7 +48,7 @@ value from 50,000 to 600,000 serves as well: there simulation and optimisation t
 Pin = tuple[str, str, int, bool]
 """A pin of a design: its name, its name in the bundle, its bits, and whether it is an input."""
 INSTALL_WAVEFORMS = "install them with apt-get install zlib1g-dev liblz4-dev, or simulate without a trace"
-HEADERS = ("bundle_handle.h", "ports.h", "axi_ports.h", "stall.h", "axi_memory.h")
+HEADERS = ("bundle_handle.h", "ports.h", "axi_ports.h", "stall.h", "axi_memory.h", "cable.h")
 """What harnesses and bundles include."""
 COMMON_HEADER = '#include "verilated.h"\n#include <string>\n#include <vector>\n'
 """What every generated file includes, directly or not."""

@@ -1,4 +1,4 @@
-"""LQ multi-FPGA 2020, boards: what was simulated over several of them, and what ports, links and loaded weights cost by synthesis.
+"""LQ multi-FPGA 2020, boards: what was simulated over several, and what ports, links and loaded weights cost by synthesis.
 
 All of it is in the record of `bench/lq.py`; nothing is computed here.
 """
@@ -88,7 +88,7 @@ def _ends(ends: Mapping[str, Any]) -> str:
 
 def _ports(ports: Mapping[str, Any]) -> str:
     return table(("bits", "clocks a frame", "LUT", "registers"),
-                 [(bits, f"{row['clocks_per_frame']:,}", f"{row['lut']:,}", f"{row['register']:,}") for bits, row in ports.items()])
+                 [(bits, *(f"{row[key]:,}" for key in ("clocks_per_frame", "lut", "register"))) for bits, row in ports.items()])
 
 
 def _loaded(layers: Mapping[str, Any]) -> str:

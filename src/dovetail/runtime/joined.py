@@ -1,0 +1,168 @@
+"""One host, several boards that are joined by links: their shells' registers, one reset for all, packets through the network.
+
+    with open_joined(system, shells) as boards:
+        results = boards.run({"image": integers})
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from dovetail.errors import TransportError, UsageError
+from dovetail.fpga.axi import registers
+from dovetail.fpga.axi.model import JoinedModel
+from dovetail.fpga.axi.shell import Shell
+from dovetail.fpga.design import StreamPort
+from dovetail.fpga.links.receive import Cause
+from dovetail.fpga.links.shells import cables_of
+from dovetail.fpga.links.system import HostPort, System
+from dovetail.fpga.packing import as_pixels, from_packets, to_packets
+from dovetail.fpga.transport import JoinedBoard, Transport
+from dovetail.ir import Array, slices
+from dovetail.runtime.driver import IN_FLIGHT, PATIENCE_S, POLLS, Accelerator
+
+DRAIN_CLOCKS = 256
+"""Beyond twice the links' own latency, for which all boards are held in reset: transceivers and jitter (chosen)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """One end of a link, and what it counted since the last clear."""
+
+    board: str
+    link: int
+    up: bool
+    cause: Cause
+    spoilt: int
+    received: int
+    sent: int
+
+
+class JoinedAccelerator:
+    """All boards of a system; opening it makes sure of each and lets them begin together."""
+
+    def __init__(self, system: System, shells: Sequence[Shell], transports: Sequence[Transport]) -> None:
+        """Shells and ways to the boards in the system's order of boards."""
+        self.system = system
+        self.boards = [Accelerator(shell, transport) for shell, transport in zip(shells, transports, strict=True)]
+        if not any(port.loads for board in self.boards for port in board.shell.core.inputs):
+            self.reset()
+
+    def __enter__(self) -> JoinedAccelerator:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for board in self.boards:
+            board.transport.close()
+
+    def load(self, sets: Mapping[str, Array]) -> None:
+        """Let all boards begin again with these weights, sets by the names of their inputs."""
+        wanted = {p.tensor for board in self.boards for p in board.shell.core.loads}
+        if wanted != set(sets):
+            raise UsageError(f"{self.system.name}: sets for {', '.join(sorted(sets)) or 'none'}; boards load "
+                             f"{', '.join(sorted(wanted)) or 'none'}")
+        for board in self.boards:
+            core = board.shell.core
+            board.weights = {core.inputs.index(p): to_packets(p, as_pixels(p, np.asarray(sets[p.tensor])),
+                                                              board.shell.bus_bits).tobytes() for p in core.loads}
+        self.reset()
+
+    def reset(self) -> None:
+        """All boards forget their frames, links included, and begin at once; counters restart."""
+        held = registers.ENABLE.mask | registers.SOFT_RESET.mask | registers.ABANDON.mask | registers.HOLD.mask
+        for board in self.boards:
+            board.transport.abandon()
+            board.write("CONTROL", held)
+        self._drain()
+        for board in self.boards:
+            board.write("CONTROL", registers.ENABLE.mask)
+        for board in self.boards:
+            board.poll(registers.RESETTING, 0, "the reset of all boards did not end")
+        for board in self.boards:
+            board.poll(registers.LINKS_UP, 1, f"the links of {board.shell.core.top} did not come up; are all boards programmed "
+                                              "with one build, and their links plugged as system.json has them?")
+            board.clear()
+        for board in self.boards:
+            board.fill()
+
+    def _drain(self) -> None:
+        """Wait until no cell is on its way any more: one from before a reset would be taken for the far end's answer."""
+        clocks = DRAIN_CLOCKS + max((2 * wire.latency_clocks for wire in self.system.wires), default=0)
+        board = self.boards[-1]
+        start, end, reads = board.read("CYCLES_LO"), time.monotonic() + PATIENCE_S, 0
+        while (board.read("CYCLES_LO") - start) % (1 << 32) < clocks:
+            reads += 1
+            if reads > POLLS and time.monotonic() > end:
+                raise TransportError(f"board {board.shell.core.top}: its clock stands still, {clocks} clocks did not pass")
+
+    def links(self) -> tuple[LinkState, ...]:
+        """Every end of every link."""
+        found = []
+        for device, board in zip(self.system.devices, self.boards, strict=True):
+            for n in range(len(board.shell.lanes)):
+                status = board.read(f"LINK{n}_STATUS")
+                counts = (board.read(f"LINK{n}_{name}") for name in ("SPOILT", "RECEIVED", "SENT"))
+                found.append(LinkState(device, n, bool(registers.LINK_UP.of(status)), Cause(registers.LINK_CAUSE.of(status)),
+                                       *counts))
+        return tuple(found)
+
+    def run(self, frames: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[HostPort, Array]:
+        """Stored integers of all inputs in, (frames, …); what the host takes from every port of a board out.
+
+        Counters restart. Raises TransportError where a link has stopped or a packet was changed, and names it.
+        """
+        inputs = [port for port in self.system.inputs if not self._stream(port).loads]
+        count = len(next(iter(frames.values())))
+        sent, taken = {p: self._packets(p, frames, count) for p in inputs}, {p: list[bytes]() for p in self.system.outputs}
+        for board in self.boards:
+            board.clear()
+        try:
+            for frame in range(count):
+                for port, packets in sent.items():
+                    self.boards[port.board].transport.send(port.port, packets[frame].tobytes())
+                if frame + 1 >= IN_FLIGHT:
+                    self._fetch(taken, on_frame)
+            while any(len(got) < count for got in taken.values()):
+                self._fetch(taken, on_frame)
+        except TransportError as error:
+            raise self._blamed(error) from None
+        for n, board in enumerate(self.boards):
+            board.check({p.port: packets for p, packets in sent.items() if p.board == n},
+                        {p.port: got for p, got in taken.items() if p.board == n})
+        found = {}
+        for port, got in taken.items():
+            bits, stream = self.boards[port.board].shell.bus_bits, self.boards[port.board].shell.core.outputs[port.port]
+            found[port] = from_packets(stream, np.frombuffer(b"".join(got), dtype=np.uint8).reshape(count, -1), bits)
+        return found
+
+    def _stream(self, port: HostPort) -> StreamPort:
+        return self.boards[port.board].shell.core.inputs[port.port]
+
+    def _packets(self, port: HostPort, frames: Mapping[str, Array], count: int) -> Array:
+        if port.tensor not in frames or len(frames[port.tensor]) != count:
+            raise UsageError(f"{self.system.name}: {port.tensor} has to have as many frames as every other input")
+        part = np.asarray(frames[port.tensor])[(slice(None), *slices(port.region)[1:])]
+        return to_packets(self._stream(port), as_pixels(self._stream(port), part), self.boards[port.board].shell.bus_bits)
+
+    def _fetch(self, taken: Mapping[HostPort, list[bytes]], on_frame: Callable[[int], None] | None) -> None:
+        """One frame from every output."""
+        for port, got in taken.items():
+            got.append(self.boards[port.board].transport.receive(port.port))
+        if on_frame is not None:
+            on_frame(min(len(got) for got in taken.values()))
+
+    def _blamed(self, error: TransportError) -> TransportError:
+        """The same with the links that have stopped."""
+        stopped = [f"link {s.link} of {s.board}: {s.cause.name.lower().replace('_', ' ')}" for s in self.links() if s.cause]
+        return TransportError(f"{'; '.join(stopped)}; reset all boards and send the frames again") if stopped else error
+
+
+def open_joined(system: System, shells: Sequence[Shell], stall_seed: int | None = None) -> tuple[JoinedAccelerator, JoinedModel]:
+    """Boards that are always there: their Verilog behind AXI ports, joined by links, in one simulation."""
+    model = JoinedModel(shells, cables_of(system, shells), stall_seed, jitter=3)
+    return JoinedAccelerator(system, shells, [JoinedBoard(model, n) for n in range(len(shells))]), model
