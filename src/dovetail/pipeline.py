@@ -23,6 +23,7 @@ from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
+from dovetail.fpga.links.stored import load_shells
 from dovetail.fpga.toolchain.place import device_of, place_ecp5
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir.onnx.read import read_onnx
@@ -44,6 +45,7 @@ from dovetail.report.perfetto import write_trace
 from dovetail.runtime import accuracy, board_trial, verification
 from dovetail.runtime.build import COUNTED_POWER, SAMPLES, SCHEMA, SYNTHESIS, VERIFICATION, Build, load_build, read_json, store
 from dovetail.runtime.generate import Hardware, write_parts
+from dovetail.runtime.joined import try_joined
 from dovetail.runtime.measured import MEASURED, MEASURED_FILE
 from dovetail.runtime.power import POWER
 from dovetail.runtime.trust import remember
@@ -181,6 +183,8 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
                progress: Progress = silent) -> list[dict[str, Any]]:
     """Every FPGA part behind its AXI ports, in simulation or on the build's boards, through the driver of boards.
 
+    In simulation, boards that are joined by links are driven together, too.
+
     `trace` draws all signals into an FST file, one per part where there are several.
     """
     found = []
@@ -194,6 +198,12 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
         found.append({"device": segment.device, "segment": segment.name, **asdict(trial)})
     if not found:
         raise _idle(build, "no board to try")
+    for boards in build.systems().values() if not build.boards else ():
+        shells = [s for s in load_shells(boards.system.name, build.folder / "fpga", boards.system) if s is not None]
+        if len(shells) == len(boards.system.boards):
+            drawn = trace and trace.with_stem(f"{trace.stem}-{boards.system.name}")
+            joined = try_joined(boards, shells, build.graph, build.program, frames, stall_seed, drawn, progress)
+            found.append({"device": boards.device, "segment": boards.system.name, **asdict(joined)})
     return found
 
 
@@ -249,7 +259,7 @@ def export_build(build: Build, vendor: str, folder: Path, part: str | None = Non
 def hardware_of(build: Build, otherwise: str = "no hardware") -> list[tuple[str, str, Design, Shell | None]]:
     """What FPGAs are programmed with: name, device, design, and its shell where it has one.
 
-    Boards that are joined by links are whole designs; what stands alone is a segment's core behind its shell. BuildError says
+    Boards that are joined by links have one around all of their segments; else it is around a segment's core. BuildError says
     what there is `otherwise`.
     """
     systems = build.systems()
@@ -258,8 +268,9 @@ def hardware_of(build: Build, otherwise: str = "no hardware") -> list[tuple[str,
         (s.name, s.device, *fpga_part.load_handover(s.graph, build.folder / "fpga")) for s in build.program.segments
         if build.platform.device(s.device).kind is Kind.FPGA and s.name not in joined]
     for boards in systems.values():
-        found += [(board.top, device, board, None)
-                  for device, board in zip(boards.system.devices, boards.system.boards, strict=True)]
+        shells = load_shells(boards.system.name, build.folder / "fpga", boards.system)
+        found += [(board.top, device, board, shell)
+                  for device, board, shell in zip(boards.system.devices, boards.system.boards, shells, strict=True)]
     if not found:
         raise _idle(build, otherwise)
     return found

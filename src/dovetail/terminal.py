@@ -211,6 +211,9 @@ def trial_text(trials: Sequence[Mapping[str, Any]]) -> str:
     """What every board did, one paragraph each."""
     lines = []
     for trial in trials:
+        if "links" in trial:
+            lines += _joined_lines(trial)
+            continue
         verdict = "self-test passed" if trial["self_test"] else "self-test FAILED"
         exact = "bit-exact" if trial["mismatch"] is None else f"MISMATCH: {trial['mismatch']}"
         lines += [f"{trial['segment']} on {trial['device']}: build {trial['build_hash']}, {trial['bus_bits']}-bit bus, {verdict}",
@@ -222,6 +225,18 @@ def trial_text(trials: Sequence[Mapping[str, Any]]) -> str:
                 told = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in counts.items())
                 lines.append(f"  {kind[:-1]} {number}: {told}")
     return "\n".join(lines)
+
+
+def _joined_lines(trial: Mapping[str, Any]) -> list[str]:
+    """What boards did that are joined by links."""
+    exact = "bit-exact" if trial["mismatch"] is None else f"MISMATCH: {trial['mismatch']}"
+    builds = ", ".join(f"{board} build {digest}" for board, digest in trial["build_hashes"].items())
+    return [f"{trial['segment']} on {trial['device']}, one host through all of them: {builds}, {trial['bus_bits']}-bit bus",
+            f"  {counted(trial['frames'], 'frame')} {exact}; reset of all boards in mid-frame: {trial['after_reset']}",
+            *(f"  link {s['link']} of {s['board']}: {'up' if s['up'] else 'DOWN'}, {s['received']:,} cells received, "
+              f"{s['sent']:,} sent, {s['spoilt']:,} spoilt" for s in trial["links"]),
+            f"  {counted(trial['cycles'], 'cycle')}, computed at {trial['cycles_per_s']:,.0f} cycles/s, "
+            f"{trial['frames_per_s']:,.1f} frames/s"]
 
 
 def power_text(results: Sequence[Mapping[str, Any]]) -> str:

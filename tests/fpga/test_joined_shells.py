@@ -79,8 +79,7 @@ def test_more_links_than_the_register_map_has_room_for_are_refused() -> None:
 def test_a_host_drives_both_boards_bit_exactly_and_counts_what_links_repeat(stall_seed: int | None) -> None:
     system, graph = two_boards()
     shells = [board_shell(board) for board in system.boards]
-    boards, model = open_joined(system, shells, stall_seed)
-    with boards:
+    with open_joined(system, shells, stall_seed) as (boards, model):
         assert right(boards, graph, frames(graph))
         clean = boards.links()
         assert all(s.up and not s.cause and not s.spoilt and s.received > 100 and s.sent > 100 for s in clean), clean
@@ -92,15 +91,13 @@ def test_a_host_drives_both_boards_bit_exactly_and_counts_what_links_repeat(stal
         boards.reset()
         assert not any(s.spoilt for s in boards.links())
         assert right(boards, graph, frames(graph))
-    model.close()
 
 
 @pytest.mark.verilator
 def test_a_link_that_is_cut_or_a_board_that_is_reset_alone_is_named_and_a_reset_of_all_mends_it() -> None:
     system, graph = two_boards()
     shells = [board_shell(board) for board in system.boards]
-    boards, model = open_joined(system, shells)
-    with boards:
+    with open_joined(system, shells) as (boards, model):
         model.spoil(0, Damage.CUT, shells[0].lanes[0].tx.data_bits)
         with pytest.raises(TransportError, match="link 0 of fpga1: silent; reset all boards"):
             boards.run(frames(graph))
@@ -114,7 +111,6 @@ def test_a_link_that_is_cut_or_a_board_that_is_reset_alone_is_named_and_a_reset_
         boards.reset()
         assert {s.cause for s in boards.links()} == {Cause.NONE}
         assert right(boards, graph, frames(graph))
-    model.close()
 
 
 @pytest.mark.verilator
@@ -126,10 +122,8 @@ def test_weights_are_loaded_over_links_after_every_reset() -> None:
                                     loaded=("n1",) if s.device == "fpga1" else ()) for s in segments}
     system = build_system(name, segments, designs, program, platform)
     reader = next(s.graph for s in segments if s.device == "fpga1")
-    boards, model = open_joined(system, [board_shell(board) for board in system.boards])
-    with boards:
+    with open_joined(system, [board_shell(board) for board in system.boards]) as (boards, _):
         boards.load(weight_sets(reader, {"n1": fold}, ("n1",)))
         assert right(boards, graph, frames(graph))
         boards.reset()
         assert right(boards, graph, frames(graph))
-    model.close()

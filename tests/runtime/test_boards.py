@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail import pipeline
+from dovetail import pipeline, terminal
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.plan import whole_on
@@ -34,6 +34,15 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     assert {"name": "boards0", "device": "fpga0+fpga1", "backend": "verilator",
             "note": "2 boards and 1 link simulated together in Verilator"} in outcome.segments
     assert [name for name, *_ in pipeline.hardware_of(build)] == ["boards0_fpga0", "boards0_fpga1"]
+    tried = {t["segment"]: t for t in pipeline.try_boards(build, 3, stall_seed=1)}
+    assert all(t["equal"] for t in tried.values())
+    assert [(s["board"], s["up"], s["spoilt"]) for s in tried["boards0"]["links"]] == [("fpga0", True, 0), ("fpga1", True, 0)]
+    assert "reset of all boards in mid-frame: right afterwards" in terminal.trial_text(list(tried.values()))
+    projects = pipeline.export_build(build, "vivado", tmp_path / "projects")
+    page = (projects[1] / "README.md").read_text()
+    assert tried["boards0"]["build_hashes"]["fpga1"] in page
+    assert "`link0_rx_valid`, `ready`, `data` | a cell of" in page
+    assert "LINK0_SPOILT" in (projects[1] / "host" / "registers.json").read_text()
     board = folder / "fpga" / "boards0" / "fpga1" / "boards0_fpga1_tx0.v"
     text = board.read_text()
     assert "new_payload : 32'd" in text, "a cell without data carries the build's identity"

@@ -71,8 +71,9 @@ class Project:
     @property
     def bus_interfaces(self) -> list[str]:
         """The shell's AXI interfaces, as tools find them by the names of their pins."""
-        memory = [MASTER] if self.core.memory is not None else []
-        return [LITE, *(f"s_axis_{p.name}" for p in self.core.inputs), *(f"m_axis_{p.name}" for p in self.core.outputs), *memory]
+        core = self.core if self.shell is None else self.shell.core
+        memory = [MASTER] if core.memory is not None else []
+        return [LITE, *(f"s_axis_{p.name}" for p in core.inputs), *(f"m_axis_{p.name}" for p in core.outputs), *memory]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,16 @@ def readme(design: Design, shell: Shell | None, tool: str, command: str, tops: M
 
 def _shell_text(shell: Shell, tops: Mapping[str, str], design: Design) -> str:
     """The two tops, and the pins of the one a board wants."""
-    streams = [(f"`s_axis_{p.name}_tvalid`, `tready`, `tdata`, `tlast`", "AXI4-Stream in", p) for p in design.inputs]
+    streams = [(f"`s_axis_{p.name}_tvalid`, `tready`, `tdata`, `tlast`", "AXI4-Stream in", p) for p in shell.core.inputs]
     streams += [(f"`m_axis_{p.name}_tvalid`, `tready`, `tdata`, `tlast`, `tkeep`, `tuser`", "AXI4-Stream out", p)
-                for p in design.outputs]
+                for p in shell.core.outputs]
     pins = [f"| `{LITE}_*` | AXI4-Lite, {registers.ADDRESS_BITS} address bits, 32 data bits | |",
             *(f"| {pins} | {kind} | {packet_bytes(port, shell.bus_bits):,} |" for pins, kind, port in streams)]
     if design.memory is not None:
         pins.append(f"| `{MASTER}_*` | AXI4 master of {shell.memory_bits} bits, {ADDRESS_BITS} address bits; "
                     f"`host/{MEMORY_FILE}` must lie at MEMORY_BASE | |")
+    pins += [f"| `{p.name}_valid`, `ready`, `data` | a cell of {p.data_bits} bits a clock, {way} the link's transceiver | |"
+             for lane in shell.lanes for p, way in ((lane.rx, "from"), (lane.tx, "to"))]
     return filled("project_shell.md", top=shell.top, bus_bits=str(shell.bus_bits), core_command=tops[design.top], core=design.top,
                   hash=shell.hash_text, pins="\n".join(pins))
 

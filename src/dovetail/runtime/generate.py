@@ -78,7 +78,8 @@ def write_parts(folder: Path, program: Program, platform: Platform, hardware: Ha
              "counts (docs/method/lq-hardware.md)"] if names else []
     for name, segments in systems_of(program, platform).items():
         try:
-            notes += write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value).warnings
+            notes += write_system(name, segments, designs, program, platform, folder / Kind.FPGA.value,
+                                  hardware.bus_bits).warnings
         except UnsupportedError as reason:
             notes.append(f"{reason}; the host carries what passes between these boards")
     progress("generate", len(program.segments), len(program.segments))

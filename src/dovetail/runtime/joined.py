@@ -1,30 +1,39 @@
 """One host, several boards that are joined by links: their shells' registers, one reset for all, packets through the network.
 
-    with open_joined(system, shells) as boards:
-        results = boards.run({"image": integers})
+    with open_joined(system, shells) as (host, _):
+        results = host.run({"image": integers})
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from pathlib import Path
 
 import numpy as np
 
-from dovetail.errors import TransportError, UsageError
+from dovetail.errors import BuildError, TransportError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.model import JoinedModel
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.design import StreamPort
+from dovetail.fpga.links.bench import JITTER_CLOCKS
 from dovetail.fpga.links.receive import Cause
 from dovetail.fpga.links.shells import cables_of
+from dovetail.fpga.links.stored import Boards
 from dovetail.fpga.links.system import HostPort, System
-from dovetail.fpga.packing import as_pixels, from_packets, to_packets
+from dovetail.fpga.packing import as_pixels, first_wrong, from_packets, to_packets
 from dovetail.fpga.transport import JoinedBoard, Transport
-from dovetail.ir import Array, slices
+from dovetail.ir import Array, Graph, slices
+from dovetail.numerics.reference import run_integer
+from dovetail.progress import Progress, silent
+from dovetail.runtime.board_trial import SEED
+from dovetail.runtime.build import synthetic_integers
 from dovetail.runtime.driver import IN_FLIGHT, PATIENCE_S, POLLS, Accelerator
+from dovetail.runtime.verification import check_frames, expect_partials
+from dovetail.schedule.program import Program
 
 DRAIN_CLOCKS = 256
 """Beyond twice the links' own latency, for which all boards are held in reset: transceivers and jitter (chosen)."""
@@ -53,10 +62,8 @@ class JoinedAccelerator:
         if not any(port.loads for board in self.boards for port in board.shell.core.inputs):
             self.reset()
 
-    def __enter__(self) -> JoinedAccelerator:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Let go of all boards."""
         for board in self.boards:
             board.transport.close()
 
@@ -116,9 +123,8 @@ class JoinedAccelerator:
 
         Counters restart. Raises TransportError where a link has stopped or a packet was changed, and names it.
         """
-        inputs = [port for port in self.system.inputs if not self._stream(port).loads]
-        count = len(next(iter(frames.values())))
-        sent, taken = {p: self._packets(p, frames, count) for p in inputs}, {p: list[bytes]() for p in self.system.outputs}
+        sent, taken = self._packets(frames), {p: list[bytes]() for p in self.system.outputs}
+        count = min(len(packets) for packets in sent.values())
         for board in self.boards:
             board.clear()
         try:
@@ -143,11 +149,24 @@ class JoinedAccelerator:
     def _stream(self, port: HostPort) -> StreamPort:
         return self.boards[port.board].shell.core.inputs[port.port]
 
-    def _packets(self, port: HostPort, frames: Mapping[str, Array], count: int) -> Array:
-        if port.tensor not in frames or len(frames[port.tensor]) != count:
-            raise UsageError(f"{self.system.name}: {port.tensor} has to have as many frames as every other input")
-        part = np.asarray(frames[port.tensor])[(slice(None), *slices(port.region)[1:])]
-        return to_packets(self._stream(port), as_pixels(self._stream(port), part), self.boards[port.board].shell.bus_bits)
+    def send(self, frames: Mapping[str, Array]) -> None:
+        """Queue frames for all inputs."""
+        for port, packets in self._packets(frames).items():
+            for packet in packets:
+                self.boards[port.board].transport.send(port.port, packet.tobytes())
+
+    def _packets(self, frames: Mapping[str, Array]) -> dict[HostPort, Array]:
+        """What every input gets of these tensors, a packet a frame."""
+        found = {}
+        for port in (p for p in self.system.inputs if not self._stream(p).loads):
+            if port.tensor not in frames:
+                raise UsageError(f"{self.system.name}: no frames of {port.tensor}, which {self.system.devices[port.board]} reads")
+            part = np.asarray(frames[port.tensor])[(slice(None), *slices(port.region)[1:])]
+            found[port] = to_packets(self._stream(port), as_pixels(self._stream(port), part),
+                                     self.boards[port.board].shell.bus_bits)
+        if len({len(packets) for packets in found.values()}) != 1:
+            raise UsageError(f"{self.system.name}: inputs differ in frames; give every input the same number")
+        return found
 
     def _fetch(self, taken: Mapping[HostPort, list[bytes]], on_frame: Callable[[int], None] | None) -> None:
         """One frame from every output."""
@@ -162,7 +181,76 @@ class JoinedAccelerator:
         return TransportError(f"{'; '.join(stopped)}; reset all boards and send the frames again") if stopped else error
 
 
-def open_joined(system: System, shells: Sequence[Shell], stall_seed: int | None = None) -> tuple[JoinedAccelerator, JoinedModel]:
-    """Boards that are always there: their Verilog behind AXI ports, joined by links, in one simulation."""
-    model = JoinedModel(shells, cables_of(system, shells), stall_seed, jitter=3)
-    return JoinedAccelerator(system, shells, [JoinedBoard(model, n) for n in range(len(shells))]), model
+@contextmanager
+def open_joined(system: System, shells: Sequence[Shell], stall_seed: int | None = None,
+                trace: Path | None = None) -> Iterator[tuple[JoinedAccelerator, JoinedModel]]:
+    """Boards that are always there: their Verilog behind AXI ports, joined by links, in one simulation; and that simulation."""
+    model = JoinedModel(shells, cables_of(system, shells), stall_seed, trace, JITTER_CLOCKS)
+    try:
+        yield JoinedAccelerator(system, shells, [JoinedBoard(model, n) for n in range(len(shells))]), model
+    finally:
+        model.close()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTrial:
+    """What joined boards did, driven by one host; speeds are the simulation's."""
+
+    equal: bool
+    """Everything was as it must be."""
+    build_hashes: Mapping[str, str]
+    """By board."""
+    bus_bits: int
+    frames: int
+    mismatch: str | None
+    """The first wrong beat with pixel and channel."""
+    after_reset: str
+    links: tuple[LinkState, ...]
+    """With what they counted while frames passed."""
+    cycles: int
+    cycles_per_s: float
+    frames_per_s: float
+
+
+def try_joined(boards: Boards, shells: Sequence[Shell], graph: Graph, program: Program, frames: int,
+               stall_seed: int | None = None, trace: Path | None = None, progress: Progress = silent) -> JoinedTrial:
+    """Drive all boards of a system as one host would, and compare what it takes with the reference; then once more after a reset
+    of all in mid-frame."""
+    check_frames(frames, "selftest")
+    if boards.emulated:
+        raise BuildError(f"{boards.system.name}: {boards.note}; give the FPGAs less to do")
+    inputs = synthetic_integers(graph, frames, SEED)
+    expected: dict[str, Array] = {**run_integer(graph, inputs, keep=True), **inputs}
+    for segment in program.segments:
+        expect_partials(segment, expected, program)
+    where = f"{boards.system.name} behind AXI"
+    with open_joined(boards.system, shells, stall_seed, trace) as (host, _):
+        if boards.weights:
+            host.load(boards.weights)
+        start = time.monotonic()
+        results = host.run(expected, lambda done: progress(where, done, frames))
+        run_s = time.monotonic() - start
+        cycles, links = host.boards[0].counters().cycles, host.links()
+        mismatch = wrong_beat(host, expected, results)
+        again = _after_reset(host, expected)
+    equal = mismatch is None and again is None and all(s.up and s.cause is Cause.NONE for s in links)
+    hashes = {device: shell.hash_text for device, shell in zip(boards.system.devices, shells, strict=True)}
+    return JoinedTrial(equal, hashes, shells[0].bus_bits, frames, mismatch, again or "right afterwards", links, cycles,
+                       cycles / run_s, frames / run_s)
+
+
+def wrong_beat(host: JoinedAccelerator, expected: Mapping[str, Array], results: Mapping[HostPort, Array]) -> str | None:
+    """The first wrong beat of any board's output."""
+    for port, values in results.items():
+        right = expected[port.tensor][(slice(len(values)), *slices(port.region)[1:])]
+        if wrong := first_wrong(host.boards[port.board].shell.core.outputs[port.port], right, values):
+            return f"{host.system.devices[port.board]}: {wrong}"
+    return None
+
+
+def _after_reset(host: JoinedAccelerator, expected: Mapping[str, Array]) -> str | None:
+    """Begin a frame, let all boards forget it, and compute another one; what is wrong with that, None if nothing."""
+    first = {name: x[:1] for name, x in expected.items()}
+    host.send(first)
+    host.reset()
+    return wrong_beat(host, first, host.run(first))

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dovetail.document import INCOMPLETE, NATURAL, PLAIN_WORD, Place, picked, read_document
+from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.links.bench import SystemRun, simulate_system
+from dovetail.fpga.links.shells import board_shell, load_board_shell, why_no_shell
 from dovetail.fpga.links.system import HostPort, System, Wire, build_system
-from dovetail.fpga.part import SIMULATED_ADDERS, load_design, store_design
+from dovetail.fpga.part import SHELL, SIMULATED_ADDERS, load_design, store_design
 from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.ir import Array
 from dovetail.platform.device import Platform
@@ -29,8 +31,8 @@ SYSTEM = {"devices": [PLAIN_WORD], "wires": [WIRE], "inputs": [HOST_PORT], "outp
 
 
 def write_system(name: str, segments: Sequence[Segment], designs: Mapping[str, Design], program: Program, platform: Platform,
-                 folder: Path) -> System:
-    """Build the boards of a system around its cores and store them in `folder/NAME/BOARD/`.
+                 folder: Path, bus_bits: int = DEFAULT_BUS_BITS) -> System:
+    """Build the boards of a system around its cores and store them in `folder/NAME/BOARD/`, the shell of each in `axi/` below.
 
     Raises:
         UnsupportedError: a tensor cannot travel as a stream; nothing was written.
@@ -38,6 +40,11 @@ def write_system(name: str, segments: Sequence[Segment], designs: Mapping[str, D
     system = build_system(name, segments, designs, program, platform)
     for device, board in zip(system.devices, system.boards, strict=True):
         store_design(board, folder / name / device)
+        if why_no_shell(board) is None:
+            shell, target = board_shell(board, bus_bits), folder / name / device / SHELL
+            target.mkdir()
+            for file, text in {**shell.files, **shell.documents()}.items():
+                (target / file).write_text(text, encoding="utf-8")
     description = {"schema": SCHEMA, "devices": list(system.devices), "wires": [asdict(w) for w in system.wires],
                    "inputs": [asdict(p) for p in system.inputs], "outputs": [asdict(p) for p in system.outputs],
                    "circuits": list(system.circuits), "slots": list(system.slots),
@@ -61,6 +68,12 @@ def load_system(name: str, folder: Path) -> System:
             Place(str(folder / name / DESCRIPTION), INCOMPLETE, "wires").refuse(wire["link"], f"a link of {len(boards)} boards")
     return System(name, boards, tuple(known["devices"]), tuple(Wire(**picked(w, WIRE)) for w in known["wires"]), ports["inputs"],
                   ports["outputs"], tuple(known["circuits"]), tuple(known.get("slots", ())), tuple(known.get("warnings", ())))
+
+
+def load_shells(name: str, folder: Path, system: System) -> tuple[Shell | None, ...]:
+    """The stored shells of a system's boards; a board of more links or streams than a register map holds has none."""
+    return tuple(None if why_no_shell(board) else load_board_shell(board, folder / name / device / SHELL)
+                 for device, board in zip(system.devices, system.boards, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
