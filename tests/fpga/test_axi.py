@@ -307,7 +307,7 @@ def test_the_documented_register_map_is_the_one_that_is_built() -> None:
 
 
 def test_addresses_are_distinct_words_inside_their_blocks() -> None:
-    places = registers.addresses(registers.MOST_INPUTS, registers.MOST_OUTPUTS)
+    places = registers.addresses(registers.MOST_INPUTS, registers.MOST_OUTPUTS, True, registers.MOST_LINKS)
     assert len(set(places.values())) == len(places)
     assert all(0 <= a < 1 << registers.ADDRESS_BITS and a % 4 == 0 for a in places.values())
     assert all(r.offset < registers.BLOCK_BYTES for r in (*registers.INPUT, *registers.OUTPUT))

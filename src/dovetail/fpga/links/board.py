@@ -2,7 +2,7 @@
 
 The top module of a board has the streams that host and board exchange, a pair of streams `linkN_rx` and `linkN_tx` per link,
 whose words are cells, and `status`: bit 0 a fault anywhere, bit 1 all links up, then four bits per link: up, and the cause of
-its fault (`receive.Cause`).
+its fault (`receive.Cause`); then a bit per link that is set for a clock when a cell came spoilt.
 """
 
 from __future__ import annotations
