@@ -133,7 +133,7 @@ def simulated(what: str, graph: Graph, board: Platform, on: Assignment, paces: M
     built = time.monotonic() - began
     print(f"{what}: {len(system.boards)} boards built in {built:.0f} s; circuits {system.circuits}", flush=True)
     run = simulate_system(system, x, timeout_s=TIMEOUT_S, keeping=Keeping(state), on_line=lambda line: heard(what, watch, line))
-    row = {**judged(graph, run.outputs, values), **watched(watch), "layers": [n.name for n in graph.nodes], "frames": 1,
+    row = {**judged(graph, run.outputs, values), **watched(watch, segments), "layers": [n.name for n in graph.nodes], "frames": 1,
            "boards": parts, "frame_cycles": list(run.frame_cycles), "cycles": run.cycles,
            "build_s": round(built, 1), "run_s": round(run.run_s, 1), "simulated_cycles_per_s": round(run.cycles / run.run_s, 1),
            "circuits": list(system.circuits), "traffic": traffic_of(system, run), "on": {s.name: s.device for s in segments},
@@ -154,11 +154,13 @@ def heard(what: str, watch: Watch, line: str) -> None:
         print(f"{what}: {line}; {done} of {len(watch.streams)} streams are complete and right", flush=True)
 
 
-def watched(watch: Watch) -> dict[str, Any]:
-    """What probes saw of every stream."""
-    rows = {f"{top}.{name}": {"tensor": s.stream.tensor, "beats": s.taken, "expected_beats": len(s.expected), "wrong": s.wrong,
-                              "values": s.stream.channels * s.stream.height * s.stream.width,
-                              "clocks": [s.first_clock, s.last_clock]} for (top, name), s in watch.streams.items()}
+def watched(watch: Watch, segments: tuple[Segment, ...]) -> dict[str, Any]:
+    """What probes saw of every stream, and of which tensor of the network it is, or is a share."""
+    whole = {(s.name, b.name): b.tensor for s in segments for b in (*s.reads, *s.writes)}
+    rows = {f"{top}.{name}": {
+        "tensor": s.stream.tensor, "of": whole.get((top, s.stream.tensor), s.stream.tensor), "beats": s.taken,
+        "expected_beats": len(s.expected), "wrong": s.wrong, "values": s.stream.channels * s.stream.height * s.stream.width,
+        "clocks": [s.first_clock, s.last_clock]} for (top, name), s in watch.streams.items()}
     return {"streams": rows, "streams_right": sum(s.right for s in watch.streams.values()), "first_wrong": watch.first_wrong,
             "values_compared": sum(row["values"] for row in rows.values())}
 

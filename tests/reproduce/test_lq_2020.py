@@ -17,6 +17,7 @@ from dovetail.platform.device import Kind
 from dovetail.platform.load import load_platform
 from dovetail.reproduce.lq_2020 import figures as lq_figures
 from dovetail.reproduce.lq_2020 import results as lq_2020
+from dovetail.reproduce.lq_2020.boards import waiting_clocks
 from dovetail.reproduce.lq_2020.layers import (
     bits_of_conv2,
     bits_table,
@@ -186,6 +187,14 @@ def test_the_program_of_figure_4_8_simulates_in_the_clocks_of_its_closed_form() 
     found = lq_2020.figure_4_8(simulated=True)
     for form, run in found["simulated"].items():
         assert run == {"places": found["places"], "latency_cycles": found["forms"][form]["latency_cycles"], "bit_exact": True}
+
+
+def test_waits_at_links_are_counted_from_the_last_maker_to_the_last_reader_on_another_board() -> None:
+    run = {"on": {"a": "fpga0", "b": "fpga1", "c": "fpga1"}, "streams": {
+        "a.in0": {"of": "x", "clocks": [0, 90]}, "a.out0": {"of": "y", "clocks": [5, 100]},
+        "b.out0": {"of": "y", "clocks": [5, 130]}, "c.in0": {"of": "y", "clocks": [9, 170]},
+        "c.out0": {"of": "z", "clocks": [20, 200]}}}
+    assert waiting_clocks(run) == {"y": 40}
 
 
 def test_quantizers_folds_and_boards_are_drawn() -> None:

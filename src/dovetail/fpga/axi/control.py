@@ -180,8 +180,9 @@ def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mappin
     def some(flag: str, *kinds: str) -> Expr:
         return any_of(*(found[flag] for name, found in flags.items() if name.rstrip("0123456789") in kinds))
 
-    fields = (any_of(soft_rst, some("waiting", "IN", "OUT", "MEMORY")), any_of(waits, testing), done, passed,
-              some("active", "IN"), some("active", "OUT"), some("error", "IN"), some("error", "MEMORY"))
+    fields: tuple[Expr, ...] = (
+        any_of(soft_rst, some("waiting", "IN", "OUT", "MEMORY")), any_of(waits, testing), done, passed,
+        some("active", "IN"), some("active", "OUT"), some("error", "IN"), some("error", "MEMORY"))
     fields += (m.input("links_up"), m.input("link_alarm")) if facts.links else ()
     kept = pack([(enable, 1), (ZERO, map_of.HOLD.start - 1), (signal("hold_bit"), 1)]) if facts.links else enable
     return kept, pack([(value, 1) for value in fields]), clear

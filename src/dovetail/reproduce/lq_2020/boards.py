@@ -56,17 +56,27 @@ def _parts(measured: Mapping[str, Any]) -> str:
     return table(("layers", "board", *PARTS), rows)
 
 
-def waiting_clocks(run: Mapping[str, Any]) -> int:
-    """Clocks of a frame between the last value of a tensor leaving a board and the last one read on another, for those that
-    cross links, added up: what links add to a frame that waits for them at every crossing, at most."""
-    streams = run["streams"]
-    made = {(s["tensor"], where.split(".")[0]): s["clocks"][1] for where, s in streams.items() if not _reads(where)}
-    waits = [s["clocks"][1] - max(clock for (tensor, _), clock in made.items() if tensor == s["tensor"])
-             for where, s in streams.items() if _reads(where) and any(tensor == s["tensor"] for tensor, _ in made)]
-    return sum(max(0, wait) for wait in waits)
+def waiting_clocks(run: Mapping[str, Any]) -> dict[str, int]:
+    """By tensor that crosses links: clocks from its last value on any board that makes it to the last that another board reads,
+    the most over readers. Besides the links, what a reader was not yet ready for is in it."""
+    made: dict[str, dict[str, int]] = {}
+    for where, stream in run["streams"].items():
+        if not _reads(where):
+            made.setdefault(stream["of"], {})[run["on"][_segment(where)]] = stream["clocks"][1]
+    found: dict[str, int] = {}
+    for where, stream in run["streams"].items():
+        boards, tensor = made.get(stream["of"], {}), stream["of"]
+        if _reads(where) and set(boards) - {run["on"][_segment(where)]}:
+            found[tensor] = max(found.get(tensor, 0), stream["clocks"][1] - max(boards.values()))
+    return found
+
+
+def _segment(where: str) -> str:
+    return where.split(".")[0]
 
 
 def _reads(where: str) -> bool:
+    """Whether a stream comes into a segment."""
     return where.split(".")[1].startswith("in")
 
 
@@ -77,7 +87,10 @@ def _traffic(measured: Mapping[str, Any]) -> list[str]:
         return []
     rows = [(f"{t['from']} to {t['to']}", f"{t['cells']:,}", f"{t['data_cells']:,}", f"{t['busy']:.3%}") for t in run["traffic"]]
     return ["Cells over the links of that network, one frame:",
-            table(("link", "cells", "with data", "of all clocks"), rows), ""]
+            table(("link", "cells", "with data", "of all clocks"), rows),
+            "From the last value made to the last one read on another board: " + "; ".join(
+                f"{tensor} {clocks:,} clocks" for tensor, clocks in waiting_clocks(run).items())
+            + f"; of {run['frame_cycles'][0]:,} clocks of the frame.", ""]
 
 
 def _ends(ends: Mapping[str, Any]) -> str:
