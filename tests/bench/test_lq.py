@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from dovetail.numerics.floats import FloatFilters
 from dovetail.numerics.lq import fit_weights, weight_values
 from dovetail.numerics.lq_alexnet import lq_alexnet
 from dovetail.numerics.reference import run_integer
+from dovetail.train.networks import precision_of
 from lib import lq_floats, lq_network
 from tests.numerics.lq_networks import images, network
 
@@ -190,6 +191,27 @@ def test_a_network_is_judged_in_integers_and_as_hardware(tmp_path: Path) -> None
     np.savez(tmp_path / "data.npz", test_images=frames[:, :2], test_labels=labels)
     with pytest.raises(UsageError, match=r"shape \[40, 2, 8, 8\]; bytes \[N, 3, 8, 8\] and a label each are needed"):
         lq_accuracy.main(common)
+
+
+def test_one_name_stands_for_all_experiments_on_cifar10(tmp_path: Path) -> None:
+    """Every one the issue asks for, with its seeds; quantizers have the same rounds."""
+    names = {j.name for j in lq_training.jobs_of(["cifar10"], tmp_path, None, None)}
+    assert names == {n for n in lq_training.EXPERIMENTS if not n.startswith("fashion")}
+    for bits, seeds in (("w1a1", 3), ("w2a2", 3), ("w3a3", 3), ("w1a2", 1), ("w4a4", 1), ("w8a8", 1)):
+        assert lq_training.EXPERIMENTS[f"resnet20-{bits}"].seeds == seeds
+    for name, experiment in lq_training.EXPERIMENTS.items():
+        recipe = experiment.recipe
+        precision_of(recipe.bits, recipe.method, recipe.ends)
+        like = lq_training.EXPERIMENTS[f"{recipe.network}-w2a2{'-first' * name.endswith('-first')}"] \
+            if recipe.network != "small" else experiment
+        if recipe.method in ("lsq", "apot"):
+            assert replace(recipe, bits="w2a2", method="lq") == like.recipe
+
+
+def test_the_list_says_what_was_run() -> None:
+    assert lq_training.recorded("resnet20-w2a2") == "recorded, 3 of 3 seeds"
+    assert lq_training.recorded("resnet20-w3a3") == "recorded with another recipe"
+    assert lq_training.recorded("resnet20-w3a3-apot") == "not recorded"
 
 
 def test_every_experiment_names_what_it_is_compared_with() -> None:

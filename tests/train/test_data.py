@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dovetail.errors import UsageError
-from dovetail.train.data import load_images
+from dovetail.train.data import held_images
 
 
 def stored(folder: Path, labels: np.ndarray) -> Path:
@@ -20,7 +20,7 @@ def stored(folder: Path, labels: np.ndarray) -> Path:
 
 @pytest.mark.parametrize("kind", [np.int16, np.int64, np.uint64])
 def test_labels_above_a_byte_keep_their_values(tmp_path: Path, kind: type) -> None:
-    found = load_images(stored(tmp_path, np.array([0, 255, 300, 999], kind)))
+    found = held_images(stored(tmp_path, np.array([0, 255, 300, 999], kind)))
     assert found.train_labels.tolist() == found.test_labels.tolist() == [0, 255, 300, 999]
     assert found.classes == 1000
 
@@ -32,11 +32,11 @@ def test_labels_above_a_byte_keep_their_values(tmp_path: Path, kind: type) -> No
 ])
 def test_labels_that_are_no_classes_are_refused(tmp_path: Path, labels: np.ndarray, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        load_images(stored(tmp_path, labels))
+        held_images(stored(tmp_path, labels))
 
 
 def test_labels_of_batches_are_not_wrapped_either(tmp_path: Path) -> None:
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         content = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 300]}
         (tmp_path / name).write_bytes(pickle.dumps(content, protocol=2))
-    assert load_images(tmp_path).test_labels.tolist() == [0, 300]
+    assert held_images(tmp_path).test_labels.tolist() == [0, 300]

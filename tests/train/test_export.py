@@ -18,7 +18,11 @@ from dovetail.train.export import to_graph
 from dovetail.train.networks import build, precision_of
 
 SHAPES = {"small": (1, 12, 12), "resnet8": (3, 16, 16), "vgg-small": (3, 16, 16), "alexnet": (3, 75, 75)}
-FORMS = [("w2a2", "lq", 8), ("w2a2", "uniform", 8), ("w3a3", "lq", 8), ("w1a2", "lq", 0), ("w1a8", "lq", 8), ("w4a4", "lq", 8)]
+FORMS = [("w2a2", "lq", 8), ("w2a2", "uniform", 8), ("w3a3", "lq", 8), ("w1a2", "lq", 0), ("w1a8", "lq", 8), ("w4a4", "lq", 8),
+         ("w8a8", "lq", 8)]
+SCALED = [("w2a2", "lsq", 8), ("w3a3", "lsq", 0), ("w4a4", "lsq", 8), ("w2a2", "apot", 0), ("w3a3", "apot", 8),
+          ("w4a3", "apot", 8)]
+"""Bits of levels that are integers times a unit."""
 
 
 def settled(name: str, bits: str, method: str = "lq", ends: int = 8):  # type: ignore[no-untyped-def]
@@ -46,8 +50,9 @@ def answers(graph: Graph, images: np.ndarray) -> np.ndarray:
     return run_integer(graph, {"image": images})[graph.outputs[0]] * scheme.scale
 
 
-@pytest.mark.parametrize(("bits", "method", "ends"), FORMS)
-@pytest.mark.parametrize("name", ["small", "resnet8", "vgg-small"])
+@pytest.mark.parametrize(("name", "bits", "method", "ends"), [
+    *((name, *form) for name in ("small", "resnet8", "vgg-small") for form in FORMS),
+    *((name, *form) for name in ("small", "resnet8") for form in SCALED)])
 def test_the_integers_of_a_network_are_its_numbers(tmp_path: Path, name: str, bits: str, method: str, ends: int) -> None:
     """With fine products hardly any code differs; with few bits of product more do, which is the step that is documented."""
     network, images, expected = settled(name, bits, method, ends)
@@ -96,7 +101,9 @@ def test_a_small_alexnet_is_exported() -> None:
 
 
 @pytest.mark.parametrize(("call", "message"), [
-    (lambda: precision_of("w5a2"), "bits 'w5a2': unknown; write float, or w1 to w4 with a1 to a4 or a8, such as w2a2"),
+    (lambda: precision_of("w5a2"), "bits 'w5a2': unknown; write float, w1 to w4 with a1 to a4 or a8, such as w2a2, or w8a8"),
+    (lambda: precision_of("w1a2", "lsq"), "bits 'w1a2': lsq has weights of 2 to 4 bits; method lq has them of one"),
+    (lambda: precision_of("w4a4", "apot"), "bits 'w4a4': apot's activations of 4 bits need codes of 6, and hardware takes 4"),
     (lambda: precision_of("w2a2", "magic"), "method 'magic': unknown"),
     (lambda: build("lenet", precision_of("w2a2"), (1, 12, 12), 4), "network 'lenet': unknown; resnet20, resnet8"),
 ])

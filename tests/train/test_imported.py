@@ -16,8 +16,10 @@ from dovetail.cli import main
 from dovetail.errors import DovetailError
 from dovetail.ir import Coded, Thresholds
 from dovetail.ir.onnx.read import read_onnx
-from dovetail.train.imported import load_network, not_negative
-from dovetail.train.loop import TrainingRecipe
+from dovetail.numerics.fixed import quantize
+from dovetail.numerics.reference import run_integer
+from dovetail.train.imported import as_read, load_network, not_negative, to_graph
+from dovetail.train.loop import Pace, TrainingRecipe
 from dovetail.train.networks import precision_of
 from dovetail.train.run import run
 from tests.train.images import packed, patterns
@@ -85,7 +87,7 @@ def test_a_file_is_trained_to_two_bits_and_its_integers_agree_with_torch(tmp_pat
     path, data = own_file(tmp_path), packed(tmp_path, patterns(SHAPE, CLASSES))
     said: list[str] = []
     recipe = TrainingRecipe(str(path), "w2a2", epochs=8, batch=32, rate=0.05, pad=0, flip=False, mean="0.45", deviation="0.25")
-    result = run(recipe, data, tmp_path / "run", said.append, "cpu", 4)
+    result = run(recipe, data, tmp_path / "run", said.append, "cpu", Pace(4))
     assert result["test_accuracy"] > 0.7  # 1.00 in runs of other seeds, 0.25 untrained
     assert abs(result["integer_accuracy"] - result["torch_accuracy_on_them"]) <= 0.1  # wrong integers say 0.25
     graph = read_onnx(tmp_path / "run" / "model.onnx").graph
@@ -118,6 +120,23 @@ def test_other_bits_are_trained_and_written_by_command(tmp_path: Path, bits: str
     wanted = {"w1a8": (0, 1), "w3a3": (3, 3)}[bits]
     assert {(n.op.input_bits, n.op.weight_bits) for n in graph.nodes if isinstance(n.op, Coded)} == {wanted}
     assert abs(result["integer_accuracy"] - result["torch_accuracy_on_them"]) <= 0.1  # wrong integers say 0.25, torch 0.5 or more
+
+
+@pytest.mark.parametrize(("bits", "method"), [("w2a2", "lsq"), ("w3a3", "apot"), ("w4a4", "lsq"), ("w8a8", "lq")])
+def test_levels_of_a_learned_unit_are_exported_from_files_too(tmp_path: Path, bits: str, method: str) -> None:
+    torch.manual_seed(0)
+    images = patterns(SHAPE, CLASSES, 32).train_images
+    network = load_network(own_file(tmp_path), precision_of(bits, method), SHAPE, CLASSES).train()
+    x = torch.from_numpy(images).float() / 256
+    for _ in range(3):
+        network(x)
+    with torch.no_grad():
+        expected = network.eval()(x).numpy()
+    graph = to_graph(network, images, "own")
+    stored = quantize(as_read(network, images).astype(np.float64), graph.scheme(graph.inputs[0]))
+    found = run_integer(graph, {graph.inputs[0]: stored})[graph.outputs[0]].reshape(expected.shape)
+    found = found * graph.scheme(graph.outputs[0]).scale
+    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.98  # tensors between layers have 8 bits
 
 
 def test_signs_are_followed_through_joins_and_pools(tmp_path: Path) -> None:

@@ -19,13 +19,17 @@ from dovetail.cli import main
 from dovetail.errors import UsageError
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.train import loop
-from dovetail.train.data import load_images
-from dovetail.train.loop import TrainingRecipe, train
+from dovetail.train.batches import Augmented
+from dovetail.train.data import held_images
+from dovetail.train.loop import Pace, TrainingRecipe, train
 from dovetail.train.networks import precision_of
 from dovetail.train.run import run
+from dovetail.train.streams import load_images
 from tests.train.images import packed, patterns
 
 RECIPE = TrainingRecipe("small", "w2a2", epochs=3, batch=32, rate=0.05, pad=0, flip=False, width=4)
+EACH = Pace(1)
+"""An evaluation after each epoch."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +42,7 @@ def quiet(line: str) -> None:
 
 
 def test_a_network_of_two_bits_learns_and_its_integers_agree_with_torch(tmp_path: Path) -> None:
-    result = run(replace(RECIPE, epochs=6), packed(tmp_path, patterns()), tmp_path / "run", quiet, "cpu", 2)
+    result = run(replace(RECIPE, epochs=6), packed(tmp_path, patterns()), tmp_path / "run", quiet, "cpu", Pace(2))
     assert result["test_accuracy"] > 0.7  # 0.99 in four runs of other seeds, 0.25 untrained
     assert abs(result["integer_accuracy"] - result["torch_accuracy_on_them"]) <= 0.1  # wrong integers say 0.25
     assert [e["epoch"] for e in result["epochs"]] == [2, 4, 6]
@@ -51,7 +55,7 @@ def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path: Path, monkeypat
     images, precision, cpu = patterns(count=256), precision_of("w2a2"), torch.device("cpu")
     for name in ("whole", "broken"):
         (tmp_path / name).mkdir()
-    whole, _ = train(RECIPE, precision, images, tmp_path / "whole", cpu, quiet, every=1)
+    whole, _ = train(RECIPE, precision, images, tmp_path / "whole", cpu, quiet, EACH)
     real, calls = loop.accuracy, []
 
     def interrupt(*given):  # type: ignore[no-untyped-def]
@@ -62,9 +66,9 @@ def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(loop, "accuracy", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        train(RECIPE, precision, images, tmp_path / "broken", cpu, quiet, every=1)
+        train(RECIPE, precision, images, tmp_path / "broken", cpu, quiet, EACH)
     heard: list[str] = []
-    resumed, seen = train(RECIPE, precision, images, tmp_path / "broken", cpu, heard.append, every=1)
+    resumed, seen = train(RECIPE, precision, images, tmp_path / "broken", cpu, heard.append, EACH)
     assert heard[0] == "resumed after epoch 2"
     assert [e["epoch"] for e in seen] == [1, 2, 3]
     for name, value in whole.state_dict().items():
@@ -81,21 +85,21 @@ def test_another_recipe_does_not_resume_a_run(tmp_path: Path) -> None:
 def test_fewer_bits_start_from_more_and_learn_from_floats(tmp_path: Path) -> None:
     data = packed(tmp_path, patterns())
     floats = replace(RECIPE, bits="float", epochs=2)
-    run(floats, data, tmp_path / "float", quiet, "cpu", 1)
+    run(floats, data, tmp_path / "float", quiet, "cpu", EACH)
     start = str(tmp_path / "float" / "model.pt")
     heard: list[str] = []
-    result = run(replace(RECIPE, epochs=1, start=start, teacher=start), data, tmp_path / "few", heard.append, "cpu", 1)
+    result = run(replace(RECIPE, epochs=1, start=start, teacher=start), data, tmp_path / "few", heard.append, "cpu", EACH)
     assert heard[0].endswith(f"tensors from {start}")
     assert result["test_accuracy"] > 0.6  # 0.96 to 0.99 in runs of other seeds, 0.25 untrained
 
 
 def test_a_teacher_may_be_another_network_but_not_one_of_few_bits(tmp_path: Path) -> None:
     data = packed(tmp_path, patterns())
-    run(replace(RECIPE, network="resnet8", bits="float", epochs=1), data, tmp_path / "other", quiet, "cpu", 1)
+    run(replace(RECIPE, network="resnet8", bits="float", epochs=1), data, tmp_path / "other", quiet, "cpu", EACH)
     taught = replace(RECIPE, epochs=2, teacher=str(tmp_path / "other" / "model.pt"), temperature=4.0)
-    run(taught, data, tmp_path / "few", quiet, "cpu", 1)
+    run(taught, data, tmp_path / "few", quiet, "cpu", EACH)
     with pytest.raises(UsageError, match=r"model.pt: a network of w2a2; a teacher is a float run's"):
-        run(replace(taught, teacher=str(tmp_path / "few" / "model.pt")), data, tmp_path / "again", quiet, "cpu", 1)
+        run(replace(taught, teacher=str(tmp_path / "few" / "model.pt")), data, tmp_path / "again", quiet, "cpu", EACH)
 
 
 def test_what_is_learned_from_a_teacher_does_not_fade_with_temperature() -> None:
@@ -108,9 +112,9 @@ def test_what_is_learned_from_a_teacher_does_not_fade_with_temperature() -> None
 
 def test_a_folder_that_is_done_is_not_trained_again(tmp_path: Path) -> None:
     data, recipe = packed(tmp_path, patterns(count=128)), replace(RECIPE, epochs=1)
-    first = run(recipe, data, tmp_path / "run", quiet, "cpu", 1)
+    first = run(recipe, data, tmp_path / "run", quiet, "cpu", EACH)
     heard: list[str] = []
-    assert run(recipe, data, tmp_path / "run", heard.append, "cpu", 1) == first
+    assert run(recipe, data, tmp_path / "run", heard.append, "cpu", EACH) == first
     assert heard == [f"{tmp_path / 'run' / 'result.json'}: there already"]
 
 
@@ -126,12 +130,12 @@ def test_the_rate_rises_and_falls() -> None:
 
 def test_an_epoch_depends_on_seed_and_number_alone() -> None:
     images = patterns(count=100)
-    data = loop.Augmented(images, replace(RECIPE, pad=1, flip=True), torch.device("cpu"))
+    data = Augmented(images, replace(RECIPE, pad=1, flip=True), torch.device("cpu"))
     (first, labels), again, other = next(data.epoch(3)), next(data.epoch(3)), next(data.epoch(4))
     assert torch.equal(first, again[0])
     assert not torch.equal(first, other[0])
     assert first.shape == (32, 1, 12, 12)
-    still = loop.Augmented(images, RECIPE, torch.device("cpu"))
+    still = Augmented(images, RECIPE, torch.device("cpu"))
     x, y = next(still.epoch(3))
     assert torch.equal(y, labels)
     where = [int(np.flatnonzero((images.train_images == row.numpy()).all(axis=(1, 2, 3)))[0]) for row in x[:5]]
@@ -143,7 +147,7 @@ def test_images_come_from_batches_of_cifar_and_from_idx_files(tmp_path: Path) ->
     for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         content = {b"data": rng.integers(0, 256, (4, 3072)).astype(np.uint8), b"labels": [0, 1, 2, 9]}
         (tmp_path / name).write_bytes(pickle.dumps(content))
-    cifar = load_images(tmp_path)
+    cifar = held_images(tmp_path)
     assert (cifar.shape, cifar.classes, len(cifar.train_labels), len(cifar.test_labels)) == ((3, 32, 32), 10, 20, 4)
     folder = tmp_path / "idx"
     folder.mkdir()
@@ -152,7 +156,7 @@ def test_images_come_from_batches_of_cifar_and_from_idx_files(tmp_path: Path) ->
         (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(
             gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", *pixels.shape) + pixels.tobytes()))
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01" + struct.pack(">I", count) + bytes(range(count)))
-    idx = load_images(folder)
+    idx = held_images(folder)
     assert (idx.shape, len(idx.train_labels), idx.test_labels.tolist()) == ((1, 5, 4), 6, [0, 1, 2])
 
 
@@ -161,7 +165,7 @@ def test_shards_are_one_data_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "p-0.npz", train_images=images.train_images[:40], train_labels=images.train_labels[:40])
     np.savez(tmp_path / "p-1.npz", train_images=images.train_images[40:], train_labels=images.train_labels[40:],
              test_images=images.test_images, test_labels=images.test_labels)
-    found = load_images(tmp_path / "p-*.npz")
+    found = held_images(tmp_path / "p-*.npz")
     np.testing.assert_array_equal(found.train_images, images.train_images)
     assert found.name == "p"
 
@@ -221,7 +225,7 @@ importlib.util.find_spec = lambda name, *rest: None if name == "onnxruntime" els
 from dovetail.train.loop import TrainingRecipe
 from dovetail.train.run import run
 data, folder = sys.argv[1:]
-result = run(TrainingRecipe("small", "w2a2", epochs=1, batch=32, pad=0, width=4), data, folder, print, "cpu", 1, 10)
+result = run(TrainingRecipe("small", "w2a2", epochs=1, batch=32, pad=0, width=4), data, folder, print, "cpu", None, 10)
 print(result["integer_images"])
 """
     command = [sys.executable, "-c", script, str(data), str(tmp_path / "run")]

@@ -12,13 +12,20 @@ def add_commands(commands: Commands) -> None:
     sub = commands.add("train", "train a network of 1 to 4 bits on local images and export it as exact integers",
                        "dovetail train small --bits w2a2 --data /usr/share/datasets/fashion-mnist --epochs 5 -o runs/small-w2a2")
     sub.add_argument("network", help="resnet20, resnet8, vgg-small, alexnet, small, or a float ONNX file of your own")
-    sub.add_argument("--bits", default="w2a2", help="float, or w1 to w4 with a1 to a4 or a8 (default: %(default)s)")
-    sub.add_argument("--method", choices=("lq", "uniform"),
-                     help="learned bases (LQ-Nets), or equal steps (DoReFa-Net) (default: lq)")
+    sub.add_argument("--bits", default="w2a2", help="float, w1 to w4 with a1 to a4 or a8, or w8a8 (default: %(default)s)")
+    sub.add_argument("--method", choices=("lq", "uniform", "lsq", "apot"),
+                     help="learned bases (LQ-Nets), equal steps (DoReFa-Net), equal steps of learned size (LSQ), or additive "
+                          "powers of two with a learned clip (APoT) (default: lq)")
     sub.add_argument("--ends", type=int, choices=(8, 0),
                      help="bits of first and last layer's weights: 8, or 0 for those of all others (default: 8)")
     sub.add_argument("--data", type=Path, required=True, metavar="PATH",
-                     help="a .npz, a folder of CIFAR-10's Python batches, or a folder of IDX files such as Fashion-MNIST's")
+                     help="a .npz, a folder of CIFAR-10's Python batches, of IDX files such as Fashion-MNIST's, of .npy shards, "
+                          "or of pictures (train/CLASS/, val/CLASS/); the last two are read batch by batch")
+    sub.add_argument("--size", type=int, metavar="PIXELS", help="a side of every image, where these are pictures")
+    sub.add_argument("--workers", type=int, default=0, metavar="N",
+                     help="processes that read images batch by batch; 0 reads them between steps (default: %(default)s)")
+    sub.add_argument("--minutes", type=float, default=10.0, metavar="X",
+                     help="between checkpoints within an epoch (default: %(default)g)")
     sub.add_argument("-o", "--output", type=Path, required=True, metavar="DIR",
                      help="folder of the run; one that was interrupted is resumed")
     for name, kind, default, text in (
@@ -26,7 +33,7 @@ def add_commands(commands: Commands) -> None:
             ("rate", float, 0.1, "learning rate at the start"), ("decay", float, 1e-4, "weight decay"),
             ("warmup", int, 0, "epochs over which the rate rises"), ("pad", int, 4, "pixels that images are shifted by at most"),
             ("seed", int, 0, "of weights, order and augmentation"),
-            ("every", int, 10, "epochs between evaluations and checkpoints"),
+            ("every", int, 10, "epochs between evaluations, each with a checkpoint"),
             ("integer-images", int, 1000, "test images that the exported integers are evaluated on")):
         sub.add_argument(f"--{name}", type=kind, default=default, help=f"{text} (default: %(default)s)")
     sub.add_argument("--width", type=int, help="filters of the first layer (default: the network's own)")

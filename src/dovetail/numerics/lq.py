@@ -24,7 +24,9 @@ from dovetail.ir.operators.lq import MOST_BITS, check_constants, steps_of
 
 PRODUCT_BITS = 12
 EVEN = 1e-6
-"""Relative difference up to which float32 bases count as evenly spaced."""
+"""Relative difference up to which products of float32 bases count as multiples of their least."""
+MOST_MULTIPLE = 64
+"""Of the least product, the others: two bases of four powers of two have so many."""
 LARGEST_SUM = 1 << 31
 LARGEST_BIAS_BITS = 30
 DEAD_BIAS_BITS = 20
@@ -89,17 +91,20 @@ def canonical(codes: Array, basis: Real) -> tuple[NDArray[np.uint8], Real]:
 def products_of(basis: Real, input_basis: Real, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """v_i·a_j of every filter as integers, and the power of two that one step of each filter means.
 
-    The largest of a filter has `bits` bits. Where both bases are evenly spaced (v_i = 2**i·v_0, so are the levels) the smallest
-    has, and all others are its multiples: rounding must not make them uneven.
+    The largest of a filter has `bits` bits. Where all are multiples of the smallest (evenly spaced levels, sums of few powers of
+    two) the smallest has, and the others are its multiples: rounding must not make them uneven.
     """
     exact = basis[:, :, None] * input_basis[None, None, :]
-    powers = (1 << np.arange(basis.shape[1]))[:, None] * (1 << np.arange(len(input_basis)))[None, :]
-    first = exact[:, :1, :1]
-    even = np.all(np.abs(exact - first * powers) <= EVEN * np.abs(first) * powers, axis=(1, 2))
-    largest = np.where(even, np.abs(first[:, 0, 0]), np.abs(exact).reshape(len(exact), -1).max(axis=1))
+    size = np.abs(exact).reshape(len(exact), -1)
+    least = np.where(size > 0, size, np.inf).min(axis=1)
+    least = np.where(np.isfinite(least), least, 1.0)[:, None, None]
+    multiples = np.rint(np.minimum(np.abs(exact) / least, MOST_MULTIPLE + 1)) * np.sign(exact)
+    even = np.all((np.abs(exact - least * multiples) <= EVEN * np.abs(exact)) & (np.abs(multiples) <= MOST_MULTIPLE), axis=(1, 2))
+    largest = np.where(even & size.any(axis=1), least[:, 0, 0], size.max(axis=1))
     exponents = np.asarray([frexp(v)[1] - bits if v else 0 for v in largest], dtype=np.int64)
-    found = np.rint(np.ldexp(exact, -exponents[:, None, None].astype(np.int32))).astype(np.int64)
-    found = np.where(even[:, None, None], found[:, :1, :1] * powers, found)
+    scaled = -exponents[:, None, None].astype(np.int32)
+    found = np.where(even[:, None, None], np.rint(np.ldexp(least, scaled)) * multiples, np.rint(np.ldexp(exact, scaled)))
+    found = found.astype(np.int64)
     for f, row in enumerate(found):  # powers of two belong into the scale: plain weights then multiply by one
         common = int(np.bitwise_or.reduce(np.abs(row), axis=None))
         spare = (common & -common).bit_length() - 1 if common else 0

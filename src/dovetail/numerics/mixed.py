@@ -151,16 +151,18 @@ class BitChoices:
         made, own = list[Node](), list[Constant]()
         plain = self.is_plain(source, scheme.signed)
         basis = np.asarray([scheme.scale]) if plain else self.basis_of(source, bits)
+        planes = 0 if plain else len(basis)
         if not plain and (source, bits) not in codes:
             codes[source, bits] = f"{source}_codes{bits}"
             entry, steps = threshold_node(f"{node.name}_entry", source, codes[source, bits], scheme,
-                                          boundaries_of(ranked(basis)[0]).tolist())
+                                          self.boundaries_of(source, basis))
             made.append(entry)
             own.append(steps)
-            tensors[codes[source, bits]] = Tensor(codes[source, bits], graph.shape(source), Scheme(bits, False, (0,)))
+            tensors[codes[source, bits]] = Tensor(codes[source, bits], graph.shape(source), Scheme(planes, False, (0,)))
         weights, fitted = self.codes_of(node, bits)
         affine = self.affine_of(node, weights, fitted, None if plain else basis, scheme)
-        layer = LearnedLayer(replace(node.op, clamp=None), weights, bits, fitted, 0 if plain else bits, basis, *affine)
+        coded_bits = 0 if weights.dtype == np.int8 else fitted.shape[1]
+        layer = LearnedLayer(replace(node.op, clamp=None), weights, coded_bits, fitted, planes, basis, *affine)
         coded, constants = coded_node(node.name, layer, source if plain else codes[source, bits], node.output, None,
                                       max(-scheme.lo, scheme.hi), PRODUCT_BITS)
         return [*made, coded], [*own, *constants]
@@ -175,8 +177,13 @@ class BitChoices:
             self.levels[tensor, bits] = lq.fit_levels(self.reads[tensor], bits)
         return self.levels[tensor, bits]
 
+    def boundaries_of(self, tensor: str, basis: Real) -> list[float]:
+        """From which numbers on the codes over a tensor's basis are reached."""
+        found: list[float] = boundaries_of(ranked(basis)[0]).tolist()
+        return found
+
     def codes_of(self, node: Node, bits: int) -> tuple[Array, Real]:
-        """A layer's weights as codes, and the basis of each filter."""
+        """A layer's weights as codes with the basis of each filter, or as plain int8 with its scale."""
         key = (node.name, bits)
         if key not in self.fitted:
             self.fitted[key] = lq.fit_weights(self.network.constants[node.params[0]].array, bits)

@@ -1,6 +1,7 @@
 """Labelled images from local files: an .npz (or shards of one), CIFAR-10's Python batches, or IDX files such as Fashion-MNIST's.
 
-Nothing is downloaded; what is missing is named together with where it comes from.
+These are held in memory; sets that are larger stay in their files (`streams.py`). Nothing is downloaded; what is missing is named
+together with where it comes from.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import gzip
 import io
 import pickle
 import struct
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,16 +26,70 @@ Labels = NDArray[np.int64]
 MOST_CLASSES = 1 << 20
 """Labels from here on are something else, such as times: the last layer has a row of weights for every class."""
 WHERE = ("give a .npz with train_images, train_labels, test_images, test_labels (images as bytes N,C,H,W or N,H,W, labels "
-         "as integers), shards of one (NAME-*.npz), a folder of CIFAR-10's Python batches (cs.toronto.edu/~kriz/cifar.html), or "
-         "a folder of IDX files (Fashion-MNIST: Debian package dataset-fashion-mnist, /usr/share/datasets/fashion-mnist)")
+         "as integers), shards of one (NAME-*.npz), a folder of CIFAR-10's Python batches (cs.toronto.edu/~kriz/cifar.html), "
+         "a folder of IDX files (Fashion-MNIST: Debian package dataset-fashion-mnist, /usr/share/datasets/fashion-mnist), a "
+         "folder of train_images*.npy, train_labels*.npy, test_images*.npy, test_labels*.npy, or one of pictures, "
+         "train/CLASS/ and val/CLASS/, as ImageNet is unpacked")
 ROLES = ("train_images", "train_labels", "test_images", "test_labels")
 IDX = {"train_images": "train-images-idx3-ubyte", "train_labels": "train-labels-idx1-ubyte",
        "test_images": "t10k-images-idx3-ubyte", "test_labels": "t10k-labels-idx1-ubyte"}
 
 
+class ImageSource(ABC):
+    """Labelled images that are read as they are asked for: bytes (C, H, W) each."""
+
+    shape: tuple[int, int, int]
+    labels: Labels
+
+    @abstractmethod
+    def read(self, rows: Labels, margin: int = 0) -> Bytes:
+        """Images by number, so many pixels larger on each side: of the picture where it has more, else zeros."""
+
+
+class DataSet(ABC):
+    """Images to train with and images to test with."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def train(self) -> ImageSource:
+        """Images to train with."""
+
+    @property
+    @abstractmethod
+    def test(self) -> ImageSource:
+        """Images to test with."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.train.shape
+
+    @property
+    def classes(self) -> int:
+        return int(max(self.train.labels.max(), self.test.labels.max())) + 1
+
+
+def spread(source: ImageSource, count: int | None) -> Labels:
+    """Numbers of so many of a source's images, of its beginning as of its end: sets are often sorted by class."""
+    whole = len(source.labels)
+    return np.linspace(0, whole - 1, whole if count is None else min(count, whole)).astype(np.int64)
+
+
+class HeldImages(ImageSource):
+    """Images in memory."""
+
+    def __init__(self, images: Bytes, labels: Labels) -> None:
+        self.images, self.labels = images, labels
+        self.shape = (images.shape[1], images.shape[2], images.shape[3])
+
+    def read(self, rows: Labels, margin: int = 0) -> Bytes:
+        return np.pad(self.images[rows], ((0, 0), (0, 0), (margin, margin), (margin, margin)))
+
+
 @dataclass(frozen=True, slots=True)
-class Images:
-    """Training and test images as bytes (N, C, H, W) and their labels."""
+class Images(DataSet):
+    """Training and test images as bytes (N, C, H, W) and their labels, in memory."""
 
     name: str
     train_images: Bytes
@@ -52,17 +108,16 @@ class Images:
                              f"{list(self.test_images.shape[1:])}; they must agree")
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        _, channels, height, width = self.train_images.shape
-        return channels, height, width
+    def train(self) -> HeldImages:
+        return HeldImages(self.train_images, self.train_labels)
 
     @property
-    def classes(self) -> int:
-        return int(max(self.train_labels.max(), self.test_labels.max())) + 1
+    def test(self) -> HeldImages:
+        return HeldImages(self.test_images, self.test_labels)
 
 
-def load_images(path: str | Path) -> Images:
-    """The data set a path holds; see `WHERE` for what it may be."""
+def held_images(path: str | Path) -> Images:
+    """The data set a path holds, read into memory; see `WHERE` for what it may be."""
     path = Path(path)
     shards = sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
     if path.suffix == ".npz" and shards and all(s.is_file() for s in shards):
@@ -79,7 +134,7 @@ def _images(array: Any) -> Bytes:
     return found[:, None] if found.ndim == 3 else found
 
 
-def _labels(array: Any, where: str | Path) -> Labels:
+def checked_labels(array: Any, where: str | Path) -> Labels:
     """One class per image, never wrapped or rounded into range.
 
     Raises:
@@ -107,8 +162,8 @@ def _packed(path: Path, shards: list[Path]) -> Images:
     if missing:
         raise UsageError(f"{path}: without {', '.join(missing)}; {WHERE}")
     found = {role: np.concatenate(arrays) for role, arrays in parts.items()}
-    return Images(path.stem.rstrip("-*"), _images(found["train_images"]), _labels(found["train_labels"], path),
-                  _images(found["test_images"]), _labels(found["test_labels"], path))
+    return Images(path.stem.rstrip("-*"), _images(found["train_images"]), checked_labels(found["train_labels"], path),
+                  _images(found["test_images"]), checked_labels(found["test_labels"], path))
 
 
 class _Arrays(pickle.Unpickler):
@@ -126,7 +181,7 @@ class _Arrays(pickle.Unpickler):
 def _batch(path: Path) -> tuple[Bytes, Labels]:
     try:
         content = _Arrays(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        return content[b"data"].reshape(-1, 3, 32, 32), _labels(content[b"labels"], path)
+        return content[b"data"].reshape(-1, 3, 32, 32), checked_labels(content[b"labels"], path)
     except (OSError, pickle.UnpicklingError, KeyError, ValueError, EOFError, AttributeError) as error:
         raise UsageError(f"{path}: not a batch of CIFAR-10 ({error}); {WHERE}") from None
 
@@ -153,5 +208,5 @@ def _idx(folder: Path) -> Images:
         if not shape or len(raw) != 4 + 4 * rank + int(np.prod(shape)):
             raise UsageError(f"{path}: not an IDX file of bytes; {WHERE}")
         found[role] = np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * rank).reshape(shape)
-    return Images(folder.name, _images(found["train_images"]), _labels(found["train_labels"], folder),
-                  _images(found["test_images"]), _labels(found["test_labels"], folder))
+    return Images(folder.name, _images(found["train_images"]), checked_labels(found["train_labels"], folder),
+                  _images(found["test_images"]), checked_labels(found["test_labels"], folder))

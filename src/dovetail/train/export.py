@@ -17,6 +17,7 @@ from torch import nn
 
 from dovetail import ir
 from dovetail.numerics.lq import PRODUCT_BITS, LearnedLayer, boundaries_of, coded_node, ranked, threshold_node
+from dovetail.train.levels import ScaledActivation, ScaledWeight
 from dovetail.train.networks import Chain, Residual, ResidualBlock, TrainedLayer, affine_of
 from dovetail.train.quantizers import ByteActivation, ByteWeight
 
@@ -28,12 +29,16 @@ HEADROOM = 2.0
 
 @dataclass(frozen=True, slots=True)
 class TrainedTensor:
-    """What a layer's input means: codes over a basis, or plain integers (`bits` 0) over one scale up to `reach`."""
+    """What a layer's input means: codes over a basis, or plain integers (`bits` 0) over one scale up to `reach`.
+
+    A basis of integers counts units, each of which is `unit`: it goes into gains, so that products stay integers.
+    """
 
     tensor: str
     bits: int
     basis: ir.Real
     reach: int = 1
+    unit: float = 1.0
 
 
 @dataclass(slots=True)
@@ -68,7 +73,7 @@ class _Exporter:
             shape = self.tensors[source.tensor].shape
             flat = self.plain(f"{name}_flatten", ir.Reshape((shape[0], int(np.prod(shape[1:])))), (source.tensor,),
                               self.tensors[source.tensor].scheme)
-            source = TrainedTensor(flat, source.bits, source.basis, source.reach)
+            source = replace(source, tensor=flat)
         result = self._floats(name, layer, body, source, clamp) if self.floating \
             else self._coded(name, layer, body, source, scheme)
         if layer.pool is None:
@@ -76,7 +81,7 @@ class _Exporter:
         size, stride = layer.pool
         pooled = self.plain(f"{name}_pool", ir.MaxPool(ir.Window((size, size), (stride, stride))), (result.tensor,),
                             self.tensors[result.tensor].scheme)
-        return TrainedTensor(pooled, result.bits, result.basis, result.reach)
+        return replace(result, tensor=pooled)
 
     def _floats(self, name: str, layer: Any, body: ir.Conv | ir.Gemm, source: TrainedTensor, clamp: bool) -> TrainedTensor:
         gain, offset = _affine(layer)
@@ -89,8 +94,9 @@ class _Exporter:
 
     def _coded(self, name: str, layer: Any, body: ir.Conv | ir.Gemm, source: TrainedTensor,
                scheme: ir.Scheme | None) -> TrainedTensor:
-        weights, bits, basis = _weights(layer)
-        learned = LearnedLayer(body, weights, bits, basis, source.bits, source.basis, *_affine(layer))
+        weights, bits, basis, unit = _weights(layer)
+        gain, offset = _affine(layer)
+        learned = LearnedLayer(body, weights, bits, basis, source.bits, source.basis, gain * unit * source.unit, offset)
         activation = layer.activation
         if activation is None or isinstance(activation, ByteActivation):
             if activation is not None:
@@ -98,9 +104,9 @@ class _Exporter:
             assert scheme is not None
             node, own = coded_node(name, learned, source.tensor, f"{name}_out", None, source.reach, self.product_bits)
             return TrainedTensor(self.add(node, own, scheme), 0, np.asarray([scheme.scale]), scheme.hi)
-        input_basis, boundaries = _quantizer(activation)
-        node, own = coded_node(name, learned, source.tensor, f"{name}_out", boundaries, source.reach, self.product_bits)
-        return TrainedTensor(self.add(node, own, ir.Scheme(activation.bits, False, (0,))), activation.bits, input_basis)
+        read = trained_reader(activation)
+        node, own = coded_node(name, learned, source.tensor, f"{name}_out", read.boundaries, source.reach, self.product_bits)
+        return read.of(self.add(node, own, ir.Scheme(len(read.basis), False, (0,))))
 
     def chain(self, network: Any, image: TrainedTensor) -> str:
         source = image
@@ -140,10 +146,10 @@ class _Exporter:
             scheme = ir.Scheme(8, False, (int(activation.exponent()),))
             stored = self.plain(f"{name}_entry", ir.Clip(), (stream.tensor,), scheme)
             return TrainedTensor(stored, 0, np.asarray([scheme.scale]), scheme.hi)
-        basis, boundaries = _quantizer(activation)
+        read = trained_reader(activation)
         gain, offset = affine_of(block.entry.norm)
-        node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, boundaries, gain, offset)
-        return TrainedTensor(self.add(node, (steps,), ir.Scheme(activation.bits, False, (0,))), activation.bits, basis)
+        node, steps = threshold_node(f"{name}_entry", stream.tensor, f"{name}_entry_out", wide, read.boundaries, gain, offset)
+        return read.of(self.add(node, (steps,), ir.Scheme(len(read.basis), False, (0,))))
 
     def _shortcut(self, name: str, block: Any, tensor: str, wide: ir.Scheme | None) -> str:
         stride, grow = block.shortcut.stride, block.shortcut.grow
@@ -180,21 +186,47 @@ def _affine(layer: Any) -> tuple[ir.Real, ir.Real]:
     return affine_of(layer.norm)
 
 
-def _weights(layer: Any) -> tuple[ir.Array, int, ir.Real]:
-    """Codes with their basis, or plain bytes with their scale."""
+def _weights(layer: Any) -> tuple[ir.Array, int, ir.Real, float]:
+    """Codes with their basis, or plain bytes with their scale; then what one of the basis or scale counts."""
     weight, quantizer = layer.weight.detach(), layer.quantizer
     flat = weight.reshape(weight.shape[0], -1)
     if isinstance(quantizer, ByteWeight):
         integers, scale = quantizer.scaled(flat)
-        return _array(integers).astype(np.int8).reshape(weight.shape), 0, _array(scale)[:, None]
-    codes, _ = quantizer.coded(flat)
-    return codes.cpu().numpy().astype(np.uint8).reshape(weight.shape), quantizer.bits, _array(quantizer.basis)
+        return _array(integers).astype(np.int8).reshape(weight.shape), 0, _array(scale)[:, None], 1.0
+    codes, basis, unit = trained_codes(quantizer, flat)
+    return codes.reshape(weight.shape), quantizer.bits, basis, unit
 
 
-def _quantizer(activation: Any) -> tuple[ir.Real, list[float]]:
-    """Basis and boundaries of an activation quantizer, computed in double precision from its float32 basis."""
+def trained_codes(quantizer: Any, flat: Any) -> tuple[ir.Array, ir.Real, float]:
+    """Codes of weights (filters, n) with each filter's basis, or int8 where codes have too few bits; what one of these counts."""
+    codes = quantizer.coded(flat)[0].cpu().numpy()
+    if not isinstance(quantizer, ScaledWeight):
+        return codes.astype(np.uint8), _array(quantizer.basis), 1.0
+    basis = quantizer.basis if quantizer.bits else [1.0]
+    kind = np.uint8 if quantizer.bits else np.int8
+    return codes.astype(kind), np.tile(np.asarray(basis), (len(codes), 1)), quantizer.size(flat)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedReader:
+    """An activation quantizer: the basis of its codes in units, and from which numbers on each code is reached."""
+
+    basis: ir.Real
+    boundaries: list[float]
+    unit: float = 1.0
+
+    def of(self, tensor: str) -> TrainedTensor:
+        """A tensor of its codes."""
+        return TrainedTensor(tensor, len(self.basis), self.basis, unit=self.unit)
+
+
+def trained_reader(activation: Any) -> TrainedReader:
+    """An activation quantizer, computed in double precision from its float32 basis or unit."""
+    if isinstance(activation, ScaledActivation):
+        unit = activation.scale()
+        return TrainedReader(2.0 ** np.arange(activation.planes), [b * unit for b in activation.boundaries()], unit)
     basis = _array(activation.basis)
-    return basis, boundaries_of(ranked(basis)[0]).tolist()
+    return TrainedReader(basis, boundaries_of(ranked(basis)[0]).tolist())
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.calibration import Samples
 from dovetail.numerics.mixed import BitChoices
+from dovetail.train.export import trained_codes, trained_reader
 from dovetail.train.networks import Precision, activation_of, affine_of, weight_quantizer
 from dovetail.words import counted
 
@@ -143,8 +144,8 @@ class ImportedNetwork(nn.Module):
         layers = [n for n in graph.nodes if isinstance(n.op, ir.Conv | ir.Gemm)]
         ends = {n.name for n in (*(n for n in layers if n.inputs[0] in graph.inputs), *layers[-1:])} if precision.ends else set()
         positive = not_negative(graph)
-        self.kinds = {n.name: "int8" if n.name in ends or n.op.bounds not in (None, ir.Clamp(0.0, np.inf))
-                      else f"lq{precision.weights}" for n in layers}
+        self.kinds = {n.name: "int8" if precision.weights == 8 or n.name in ends
+                      or n.op.bounds not in (None, ir.Clamp(0.0, np.inf)) else f"lq{precision.weights}" for n in layers}
         self.coded = {n.inputs[0] for n in layers if self.kinds[n.name] != "int8" and n.inputs[0] in positive
                       and precision.activations <= 4}
         self.tuned = nn.ModuleDict({_key(n.name): self._tuned(n) for n in layers})
@@ -226,14 +227,16 @@ class _Trained(BitChoices):
         return tensor not in self.origin.coded
 
     def basis_of(self, tensor: str, bits: int) -> ir.Real:
-        basis: ir.Real = self.origin.entries[_key(tensor)].basis.detach().cpu().double().numpy()
-        return basis
+        reader = trained_reader(self.origin.entries[_key(tensor)])
+        return reader.basis * reader.unit
+
+    def boundaries_of(self, tensor: str, basis: ir.Real) -> list[float]:
+        return trained_reader(self.origin.entries[_key(tensor)]).boundaries
 
     def codes_of(self, node: ir.Node, bits: int) -> tuple[ir.Array, ir.Real]:
         layer = self.origin.tuned[_key(node.name)]
-        codes, _ = layer.quantizer.coded(layer.weight.detach().reshape(len(layer.weight), -1))
-        return (codes.cpu().numpy().astype(np.uint8).reshape(tuple(layer.weight.shape)),
-                layer.quantizer.basis.detach().cpu().double().numpy())
+        codes, basis, unit = trained_codes(layer.quantizer, layer.weight.detach().reshape(len(layer.weight), -1))
+        return codes.reshape(tuple(layer.weight.shape)), basis * unit
 
     def affine_of(self, node: ir.Node, codes: ir.Array, fitted: ir.Real, basis: ir.Real | None,
                   scheme: ir.Scheme) -> tuple[ir.Real, ir.Real]:

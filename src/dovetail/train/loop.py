@@ -1,4 +1,4 @@
-"""One training run: a recipe, data on the device as bytes, steps recorded as a CUDA graph where there is one, resumable.
+"""One training run: a recipe, images as bytes, steps recorded as a CUDA graph where there is one, resumable.
 
 A run is a folder: `checkpoint.pt` while it lasts, `model.pt`, `model.onnx` and `result.json` when it is done. Everything is
 written under a temporary name and renamed; a run that was interrupted goes on from its last checkpoint and gives the same
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from math import cos, pi
 from pathlib import Path
@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from dovetail.errors import UsageError
 from dovetail.files import replace_bytes
-from dovetail.train.data import Images
+from dovetail.train.batches import in_order, training_batches
+from dovetail.train.data import DataSet, ImageSource, Labels, spread
 from dovetail.train.imported import load_network
 from dovetail.train.networks import Precision, build
 from dovetail.train.quantizers import learn_every
@@ -28,12 +29,29 @@ from dovetail.words import counted
 
 WARM_STEPS = 8
 """Steps before the first is recorded: both kinds, with and without an update of the bases, have then run."""
-CUT = 100
-"""Batches that are cut out of the padded images at once: a few launches for all of them."""
+TOP = 5
+"""Of so many largest answers one may be the right one."""
 Tensor = Any
 CHECKPOINT = "checkpoint.pt"
 """File of a run that lasts, by which it is resumed."""
 Heard = Callable[[str], None]
+Seen = list[dict[str, float]]
+"""What evaluated epochs came to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Shares of images whose class has the largest answer, and one of the five largest (None with five classes or fewer)."""
+
+    top1: float
+    top5: float | None
+
+    def named(self, name: str) -> dict[str, float]:
+        """As entries of a result."""
+        return {f"{name}_accuracy": self.top1, **({} if self.top5 is None else {f"{name}_top5": self.top5})}
+
+    def __str__(self) -> str:
+        return f"{self.top1:.2%}" + ("" if self.top5 is None else f" (among five: {self.top5:.2%})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,8 @@ class TrainingRecipe:
     mean: str = ""
     deviation: str = ""
     """What a network from a file takes from its images (as bytes over 256) and divides them by, one number or one per channel."""
+    size: int | None = None
+    """Pixels that a side of every picture is brought to, where images are pictures of any size."""
 
     def __post_init__(self) -> None:
         for name, allowed in (("schedule", ("cosine", "step")), ("precision", ("float32", "tf32", "bf16"))):
@@ -108,40 +128,6 @@ class Descent:
         torch._foreach_add_(gradients, self.speed, alpha=self.momentum)
         torch._foreach_mul_(gradients, self.rate)
         torch._foreach_sub_(self.weights, gradients)
-
-
-class Augmented:
-    """Training images on the device; every epoch they are shuffled, shifted and mirrored at once, as bytes."""
-
-    def __init__(self, images: Images, recipe: TrainingRecipe, device: Any) -> None:
-        self.recipe, self.device = recipe, device
-        p = recipe.pad
-        self.padded = functional.pad(torch.as_tensor(images.train_images.copy(), device=device), (p, p, p, p))
-        self.labels = torch.as_tensor(images.train_labels.copy(), device=device).long()
-        self.size = images.shape[1:]
-
-    def epoch(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of one epoch, which depend on the seed and the epoch alone; a last incomplete batch is left out."""
-        chance = torch.Generator().manual_seed(self.recipe.seed * 100003 + number)
-        count, batch = len(self.labels), min(self.recipe.batch, len(self.labels))
-        order = torch.randperm(count, generator=chance)
-        shift = torch.randint(0, 2 * self.recipe.pad + 1, (2, count), generator=chance)
-        mirror = (torch.rand(count, generator=chance) < 0.5) & self.recipe.flip
-        order, shift, mirror = (t.to(self.device) for t in (order, shift, mirror))
-        labels = self.labels[order]
-        for whole in range(0, count - batch + 1, CUT * batch):
-            rows = slice(whole, whole + CUT * batch)
-            images = self._cut(order[rows], shift[:, rows], mirror[rows])
-            for start in range(0, len(images) - batch + 1, batch):
-                yield images[start:start + batch], labels[whole + start:whole + start + batch]
-
-    def _cut(self, index: Tensor, shift: Tensor, mirror: Tensor) -> Tensor:
-        height, width = self.size
-        y = shift[0][:, None] + torch.arange(height, device=self.device)
-        across = torch.arange(width, device=self.device)
-        x = shift[1][:, None] + torch.where(mirror[:, None], across.flip(0), across)
-        channels = torch.arange(self.padded.shape[1], device=self.device)
-        return self.padded[index[:, None, None, None], channels[None, :, None, None], y[:, None, :, None], x[:, None, None, :]]
 
 
 def distance(answer: Tensor, known: Tensor, temperature: float) -> Tensor:
@@ -209,15 +195,16 @@ class Stepper:
 
 
 @torch.no_grad()
-def accuracy(network: Any, images: Any, labels: Any, device: Any, batch: int = 1000) -> float:
-    """The share of images whose largest answer is their label, in float32 throughout."""
+def accuracy(network: Any, source: ImageSource, rows: Labels, device: Any, workers: int = 0, batch: int = 1000) -> Hits:
+    """The share of images, by number, whose label has the largest answer, or one of the five largest, in float32 throughout."""
     network.eval()
-    right = torch.zeros((), dtype=torch.long, device=device)
-    for start in range(0, len(labels), batch):
-        x = torch.as_tensor(images[start:start + batch].copy(), device=device).float() / 256
-        known = torch.as_tensor(labels[start:start + batch].copy(), device=device).long()
-        right += (network(x).argmax(dim=1) == known).sum()
-    return float(right) / len(labels)
+    right = torch.zeros(2, dtype=torch.long, device=device)
+    for images, labels in in_order(source, rows, batch, workers):
+        answer = network(images.to(device).float() / 256)
+        best = answer.topk(min(TOP, answer.shape[1]), dim=1).indices == labels.to(device).long()[:, None]
+        right += torch.stack([best[:, 0].sum(), best.sum()])
+    first, five = right.tolist()
+    return Hits(first / len(rows), five / len(rows) if source.labels.max() >= TOP else None)
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
@@ -248,8 +235,27 @@ def take_weights(network: Any, path: str, device: Any) -> int:
     return len(shared)
 
 
-def train(recipe: TrainingRecipe, precision: Precision, images: Images, folder: Path, device: Any, say: Heard,
-          every: int = 10, record: bool = True) -> tuple[Any, list[dict[str, float]]]:
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a run goes about its recipe, which changes nothing about what comes out."""
+
+    every: int = 10
+    """Epochs between evaluations."""
+    minutes: float = 10.0
+    """Between checkpoints within an epoch; each evaluation writes one too."""
+    workers: int = 0
+    """Processes that read images which are not in memory."""
+    record: bool = True
+    """Let a GPU replay its steps as CUDA graphs; without it every kernel is launched, slower but plain."""
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or not self.minutes >= 0 or self.workers < 0:
+            raise UsageError(f"--every {self.every}, --minutes {self.minutes:g}, --workers {self.workers}: at least 1 epoch, "
+                             "0 minutes and 0 processes are needed")
+
+
+def train(recipe: TrainingRecipe, precision: Precision, images: DataSet, folder: Path, device: Any, say: Heard,
+          pace: Pace | None = None) -> tuple[Any, Seen]:
     """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch."""
     torch.manual_seed(recipe.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = recipe.precision != "float32"
@@ -258,39 +264,82 @@ def train(recipe: TrainingRecipe, precision: Precision, images: Images, folder: 
     if recipe.start:
         say(f"{counted(take_weights(network, recipe.start, 'cpu'), 'tensor')} from {recipe.start}")
     network = network.to(device, memory_format=torch.channels_last)
-    teacher = _teacher(recipe, images, device)
-    batch = min(recipe.batch, len(images.train_labels))
-    stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), record)
-    first, seen = _resume(recipe, folder / CHECKPOINT, network, stepper.descent, device, say)
-    data = Augmented(images, recipe, device)
-    for epoch in range(first, recipe.epochs):
-        started = time.monotonic()
-        network.train()
-        steps = len(images.train_labels) // batch
-        for step, (x, y) in enumerate(data.epoch(epoch)):
-            number = epoch * steps + step
-            stepper(x, y, recipe.rate_at(number / steps / recipe.epochs), number % recipe.learn_every == 0)
-        loss = float(stepper.loss)
-        if loss != loss:
-            raise UsageError(f"{folder}: the loss became no number in epoch {epoch + 1}; use a smaller --rate")
-        if (epoch + 1) % every == 0 or epoch + 1 == recipe.epochs:
-            found = accuracy(network, images.test_images, images.test_labels, device)
-            seen.append({"epoch": epoch + 1, "loss": loss, "test_accuracy": found, "epoch_s": time.monotonic() - started})
-            say(f"epoch {epoch + 1} of {recipe.epochs}: loss {loss:.4f}, test accuracy {found:.2%}, {seen[-1]['epoch_s']:.1f} s")
-            save(folder / CHECKPOINT, {"network": network.state_dict(), "speed": stepper.descent.speed, "epoch": epoch + 1,
-                                            "recipe": asdict(recipe), "seen": seen})
+    course = _Course(recipe, network, _teacher(recipe, images, device), images, folder, device, pace or Pace())
+    course.resume(say)
+    while course.epoch < recipe.epochs:
+        course.one_epoch(say)
     network.eval()
-    return network, seen
+    return network, course.seen
 
 
-def network_of(recipe: TrainingRecipe, name: str, precision: Precision, images: Images) -> Any:
+class _Course:
+    """A run from one checkpoint to the next."""
+
+    def __init__(self, recipe: TrainingRecipe, network: Any, teacher: Any, images: DataSet, folder: Path, device: Any,
+                 pace: Pace) -> None:
+        count = len(images.train.labels)
+        batch = min(recipe.batch, count)
+        self.recipe, self.network, self.test, self.pace, self.device = recipe, network, images.test, pace, device
+        self.folder, self.steps = folder, count // batch
+        self.stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), pace.record)
+        self.batches = training_batches(images, recipe, device, pace.workers)
+        self.epoch, self.step, self.seen = 0, 0, Seen()
+        self.saved = time.monotonic()
+
+    def one_epoch(self, say: Heard) -> None:
+        """The epoch at hand from its next step on, and its evaluation where it is due."""
+        recipe, started = self.recipe, time.monotonic()
+        self.network.train()
+        for x, y in self.batches.epoch(self.epoch, self.step):
+            number = self.epoch * self.steps + self.step
+            self.stepper(x, y, recipe.rate_at(number / self.steps / recipe.epochs), number % recipe.learn_every == 0)
+            self.step += 1
+            if time.monotonic() - self.saved >= 60 * self.pace.minutes and self.step < self.steps:
+                self.save()
+        loss = float(self.stepper.loss)
+        if loss != loss:
+            raise UsageError(f"{self.folder}: the loss became no number in epoch {self.epoch + 1}; use a smaller --rate")
+        self.epoch, self.step = self.epoch + 1, 0
+        if self.epoch % self.pace.every == 0 or self.epoch == recipe.epochs:
+            found = accuracy(self.network, self.test, spread(self.test, None), self.device, self.pace.workers)
+            spent = time.monotonic() - started
+            self.seen.append({"epoch": self.epoch, "loss": loss, **found.named("test"), "epoch_s": spent})
+            say(f"epoch {self.epoch} of {recipe.epochs}: loss {loss:.4f}, test accuracy {found}, {spent:.1f} s")
+            self.save()
+
+    def save(self) -> None:
+        """Everything by which a run goes on as if it had not been interrupted."""
+        save(self.folder / CHECKPOINT, {
+            "network": self.network.state_dict(), "speed": self.stepper.descent.speed, "epoch": self.epoch, "step": self.step,
+            "recipe": asdict(self.recipe), "seen": self.seen})
+        self.saved = time.monotonic()
+
+    def resume(self, say: Heard) -> None:
+        """Go on from the folder's checkpoint where there is one."""
+        path, recipe = self.folder / CHECKPOINT, asdict(self.recipe)
+        if not path.is_file():
+            return
+        content = load(path, self.device)
+        if content.get("recipe") != recipe:
+            changed = sorted(k for k, v in recipe.items() if content.get("recipe", {}).get(k) != v)
+            raise UsageError(f"{path}: the checkpoint of another recipe ({', '.join(changed)} differ); "
+                             "choose another folder or remove it")
+        self.network.load_state_dict(content["network"])
+        for own, kept in zip(self.stepper.descent.speed, content["speed"], strict=True):
+            own.copy_(kept)
+        self.epoch, self.step, self.seen = int(content["epoch"]), int(content["step"]), list(content["seen"])
+        within = f" and {counted(self.step, 'step')} of the next" if self.step else ""
+        say(f"resumed after epoch {self.epoch}{within}")
+
+
+def network_of(recipe: TrainingRecipe, name: str, precision: Precision, images: DataSet) -> Any:
     """An untrained network by its name, or that of a float ONNX file."""
     if name.endswith(".onnx"):
         return load_network(name, precision, images.shape, images.classes, recipe.mean, recipe.deviation)
     return build(name, precision, images.shape, images.classes, recipe.width)
 
 
-def _teacher(recipe: TrainingRecipe, images: Images, device: Any) -> Any:
+def _teacher(recipe: TrainingRecipe, images: DataSet, device: Any) -> Any:
     if not recipe.teacher:
         return None
     if recipe.teacher.endswith(".onnx"):
@@ -304,19 +353,3 @@ def _teacher(recipe: TrainingRecipe, images: Images, device: Any) -> Any:
         teacher = network_of(same, own.get("network", recipe.network), Precision(), images)
         take_weights(teacher, recipe.teacher, "cpu")
     return teacher.to(device, memory_format=torch.channels_last).eval()
-
-
-def _resume(recipe: TrainingRecipe, path: Path, network: Any, descent: Descent, device: Any,
-            say: Heard) -> tuple[int, list[dict[str, float]]]:
-    if not path.is_file():
-        return 0, []
-    content = load(path, device)
-    if content.get("recipe") != asdict(recipe):
-        changed = sorted(k for k, v in asdict(recipe).items() if content.get("recipe", {}).get(k) != v)
-        raise UsageError(f"{path}: the checkpoint of another recipe ({', '.join(changed)} differ); "
-                         "choose another folder or remove it")
-    network.load_state_dict(content["network"])
-    for own, kept in zip(descent.speed, content["speed"], strict=True):
-        own.copy_(kept)
-    say(f"resumed after epoch {content['epoch']}")
-    return int(content["epoch"]), list(content["seen"])

@@ -20,9 +20,16 @@ from torch.nn import functional
 from dovetail.errors import UsageError
 from dovetail.ir import Real
 from dovetail.train import quantizers
+from dovetail.train.levels import ScaledActivation, ScaledWeight
 
 Tensor = Any
 FLOAT = 32
+METHODS: dict[str, tuple[Callable[[int], Any], Callable[[int, int, int], Any]]] = {
+    "lq": (quantizers.LearnedActivation, quantizers.LearnedWeight),
+    "uniform": (quantizers.UniformActivation, lambda bits, filters, _: quantizers.UniformWeight(bits, filters)),
+    "lsq": (lambda bits: ScaledActivation(bits, additive=False), lambda bits, *_: ScaledWeight(bits, additive=False)),
+    "apot": (lambda bits: ScaledActivation(bits, additive=True), lambda bits, *_: ScaledWeight(bits, additive=True))}
+"""Quantizers of activations, and of weights by bits, filters and weights in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +53,21 @@ class Precision:
 
 
 def precision_of(text: str, method: str = "lq", ends: int = 8) -> Precision:
-    """`float`, or w1…w4 with a1…a4 or a8: `w2a2`, `w1a8`."""
+    """`float`, w1…w4 with a1…a4 or a8 (`w2a2`, `w1a8`), or plain bytes, `w8a8`."""
     if text == "float":
         return Precision(method=method, ends=ends)
-    found = re.fullmatch(r"w([1-4])a([1-4]|8)", text)
+    found = re.fullmatch(r"w([1-4])a([1-4]|8)|w(8)a(8)", text)
     if found is None:
-        raise UsageError(f"bits {text!r}: unknown; write float, or w1 to w4 with a1 to a4 or a8, such as w2a2")
-    if method not in ("lq", "uniform"):
-        raise UsageError(f"method {method!r}: unknown; lq (learned) and uniform (DoReFa-Net) exist")
-    return Precision(int(found[1]), int(found[2]), method, ends)
+        raise UsageError(f"bits {text!r}: unknown; write float, w1 to w4 with a1 to a4 or a8, such as w2a2, or w8a8")
+    if method not in METHODS:
+        raise UsageError(f"method {method!r}: unknown; {', '.join(METHODS)} exist")
+    weights, activations = (int(found[i] or 8) for i in (1, 2))
+    if method in ("lsq", "apot") and weights == 1:
+        raise UsageError(f"bits {text!r}: {method} has weights of 2 to 4 bits; method lq has them of one")
+    if method == "apot" and activations == 4:
+        raise UsageError(f"bits {text!r}: apot's activations of 4 bits need codes of 6, and hardware takes 4; choose a1 to a3, "
+                         "a8, or method lsq")
+    return Precision(weights, activations, method, ends)
 
 
 def activation_of(precision: Precision) -> Any:
@@ -62,18 +75,16 @@ def activation_of(precision: Precision) -> Any:
         return nn.ReLU()
     if precision.activations == 8:
         return quantizers.ByteActivation()
-    return (quantizers.LearnedActivation if precision.method == "lq" else quantizers.UniformActivation)(precision.activations)
+    return METHODS[precision.method][0](precision.activations)
 
 
 def weight_quantizer(precision: Precision, filters: int, fan: int, plain: bool) -> Any:
     """What quantizes the weights of a layer: into bytes where it is to be `plain`."""
     if precision.floating:
         return nn.Identity()
-    if plain:
+    if plain or precision.weights == 8:
         return quantizers.ByteWeight()
-    if precision.method == "lq":
-        return quantizers.LearnedWeight(precision.weights, filters, fan)
-    return quantizers.UniformWeight(precision.weights, filters)
+    return METHODS[precision.method][1](precision.weights, filters, fan)
 
 
 class TrainedLayer(nn.Module):

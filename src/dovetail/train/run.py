@@ -22,10 +22,11 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.train import imported
-from dovetail.train.data import Bytes, Images, load_images
+from dovetail.train.data import Bytes, ImageSource, Labels, spread
 from dovetail.train.export import to_graph
-from dovetail.train.loop import CHECKPOINT, Heard, TrainingRecipe, accuracy, save, train
+from dovetail.train.loop import CHECKPOINT, TOP, Heard, Hits, Pace, TrainingRecipe, accuracy, save, train
 from dovetail.train.networks import precision_of
+from dovetail.train.streams import load_images
 from dovetail.words import counted
 
 SCHEMA = 1
@@ -33,20 +34,20 @@ CALIBRATION = 256
 """Training images that show how large fixed-point tensors become."""
 
 
-def integer_accuracy(graph: Graph, images: Images, limit: int | None, batch: int = 100,
-                     read: Callable[[Bytes], Array] = lambda x: x) -> tuple[float, int]:
-    """Accuracy of the exported integers in the reference, on the first `limit` test images, and how many those are.
+def integer_accuracy(graph: Graph, source: ImageSource, rows: Labels, batch: int = 100,
+                     read: Callable[[Bytes], Array] = lambda x: x) -> Hits:
+    """Accuracy of the exported integers in the reference, on images by number.
 
     `read` turns bytes into the integers that the graph takes, where these are not the bytes themselves.
     """
-    count = len(images.test_labels) if limit is None else min(limit, len(images.test_labels))
     compute = _computing()
-    right = 0
-    for start in range(0, count, batch):
-        x = read(images.test_images[start:min(count, start + batch)])
-        answer = compute(graph, {graph.inputs[0]: x})[graph.outputs[0]].reshape(len(x), -1)
-        right += int(np.sum(answer.argmax(axis=1) == images.test_labels[start:start + len(x)]))
-    return right / count, count
+    right, among = 0, 0
+    for start in range(0, len(rows), batch):
+        own = rows[start:start + batch]
+        answer = compute(graph, {graph.inputs[0]: read(source.read(own))})[graph.outputs[0]].reshape(len(own), -1)
+        best = np.argsort(-answer.astype(np.int64), axis=1, kind="stable")[:, :TOP] == source.labels[own][:, None]
+        right, among = right + int(best[:, 0].sum()), among + int(best.sum())
+    return Hits(right / len(rows), among / len(rows) if source.labels.max() >= TOP else None)
 
 
 def _computing() -> Callable[[Graph, dict[str, Array]], dict[str, Array]]:
@@ -70,12 +71,9 @@ def machine_facts(device: Any) -> dict[str, str]:
     return {"device": name, "torch": torch.__version__, "python": python_version(), "numpy": np.__version__}
 
 
-def run(recipe: TrainingRecipe, data: str | Path, folder: str | Path, say: Heard, device: str = "auto", every: int = 10,
-        integer_images: int | None = 1000, command: Sequence[str] | None = None, record: bool = True) -> dict[str, Any]:
-    """Train, export, evaluate; `result.json` of the folder. A folder that has one is not trained again.
-
-    `record` lets a GPU replay its steps as CUDA graphs; without it every kernel is launched, slower but plain.
-    """
+def run(recipe: TrainingRecipe, data: str | Path, folder: str | Path, say: Heard, device: str = "auto",
+        pace: Pace | None = None, integer_images: int | None = 1000, command: Sequence[str] | None = None) -> dict[str, Any]:
+    """Train, export, evaluate; `result.json` of the folder. A folder that has one is not trained again."""
     folder = Path(folder)
     done = folder / "result.json"
     if done.is_file() and json.loads(done.read_text(encoding="utf-8")).get("recipe") == asdict(recipe):
@@ -83,21 +81,23 @@ def run(recipe: TrainingRecipe, data: str | Path, folder: str | Path, say: Heard
         found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
         return found
     precision = precision_of(recipe.bits, recipe.method, recipe.ends)
-    images = load_images(data)
+    images = load_images(data, recipe.size)
     folder.mkdir(parents=True, exist_ok=True)
     chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     started = time.monotonic()
-    network, seen = train(recipe, precision, images, folder, chosen, say, every, record)
+    network, seen = train(recipe, precision, images, folder, chosen, say, pace)
     seconds = time.monotonic() - started
     save(folder / "model.pt", {"network": network.state_dict(), "recipe": asdict(recipe)})
     network = network.cpu()
-    graph = exported(network, images.train_images[:CALIBRATION], f"{Path(recipe.network).stem}_{precision}")
+    shown = images.train.read(spread(images.train, CALIBRATION))
+    graph = exported(network, shown, f"{Path(recipe.network).stem}_{precision}")
     replace_bytes(folder / "model.onnx", to_onnx(graph))
     result = {
         "schema": SCHEMA, "recipe": asdict(recipe), "data": images.name, "command": list(command or sys.argv),
         "date": time.strftime("%Y-%m-%d", time.gmtime()), **machine_facts(chosen), "seconds": seconds,
-        "train_images": len(images.train_labels), "test_images": len(images.test_labels), "epochs": seen,
-        "test_accuracy": seen[-1]["test_accuracy"], **_integers(precision.floating, folder, network, images, integer_images, say)}
+        "train_images": len(images.train.labels), "test_images": len(images.test.labels), "classes": images.classes,
+        "epochs": seen, **{key: value for key, value in seen[-1].items() if key.startswith("test_")},
+        **_integers(precision.floating, folder, network, images.test, integer_images, say)}
     replace_text(done, json.dumps(result, indent=1) + "\n")
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return result
@@ -112,12 +112,13 @@ def _reader(graph: Graph, network: Any) -> Callable[[Bytes], Array]:
     return lambda x: quantize(imported.as_read(network, x).astype(np.float64), scheme).astype(scheme.dtype)
 
 
-def _integers(floating: bool, folder: Path, network: Any, images: Images, limit: int | None, say: Heard) -> dict[str, Any]:
+def _integers(floating: bool, folder: Path, network: Any, source: ImageSource, limit: int | None, say: Heard) -> dict[str, Any]:
     """What the file that was written computes, beside what torch says about the same images."""
     if floating:
         return {}
     graph = read_onnx(folder / "model.onnx").graph
-    exact, count = integer_accuracy(graph, images, limit, read=_reader(graph, network))
-    peer = accuracy(network, images.test_images[:count], images.test_labels[:count], torch.device("cpu"))
-    say(f"integers {exact:.2%}, torch {peer:.2%}, on {counted(count, 'test image')}")
-    return {"integer_accuracy": exact, "torch_accuracy_on_them": peer, "integer_images": count}
+    rows = spread(source, limit)
+    exact = integer_accuracy(graph, source, rows, read=_reader(graph, network))
+    peer = accuracy(network, source, rows, torch.device("cpu"))
+    say(f"integers {exact}, torch {peer}, on {counted(len(rows), 'test image')}")
+    return {**exact.named("integer"), "torch_accuracy_on_them": peer.top1, "integer_images": len(rows)}

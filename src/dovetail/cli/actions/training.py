@@ -16,7 +16,7 @@ def train_command(options: argparse.Namespace) -> int:
     """Run `dovetail train`."""
     if find_spec("torch") is None:
         raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail[train]'")
-    from dovetail.train.loop import CHECKPOINT, TrainingRecipe
+    from dovetail.train.loop import CHECKPOINT, Pace, TrainingRecipe
     from dovetail.train.run import run
     _check_used(options)
     recipe = TrainingRecipe(options.network, options.bits, options.method or "lq", 8 if options.ends is None else options.ends,
@@ -24,14 +24,14 @@ def train_command(options: argparse.Namespace) -> int:
                     decay=options.decay, schedule=options.schedule, warmup=options.warmup, pad=options.pad,
                     flip=not options.no_flip, seed=options.seed, width=options.width, start=options.start,
                     teacher=options.teacher, temperature=1.0 if options.temperature is None else options.temperature,
-                    precision=options.precision, mean=options.mean, deviation=options.deviation)
+                    precision=options.precision, mean=options.mean, deviation=options.deviation, size=options.size)
+    pace = Pace(options.every, options.minutes, options.workers, not options.eager)
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     with keeping(options.output / CHECKPOINT, "the last checkpoint"):
-        result = run(recipe, options.data, options.output, say, options.device, options.every, options.integer_images,
-                     record=not options.eager)
+        result = run(recipe, options.data, options.output, say, options.device, pace, options.integer_images)
     emit(options.json, result, lambda: _summary(options.output, result))
     return 0
 
@@ -51,5 +51,6 @@ def _check_used(options: argparse.Namespace) -> None:
 
 def _summary(folder: Path, result: dict[str, object]) -> str:
     exact = result.get("integer_accuracy")
-    beside = f"; as integers {exact:.2%} of the first {result['integer_images']}" if isinstance(exact, float) else ""
-    return f"{folder}/model.onnx: test accuracy {result['test_accuracy']:.2%}{beside}"
+    beside = f"; as integers {exact:.2%} of {result['integer_images']}" if isinstance(exact, float) else ""
+    five = f" ({result['test_top5']:.2%} among five)" if "test_top5" in result else ""
+    return f"{folder}/model.onnx: test accuracy {result['test_accuracy']:.2%}{five}{beside}"
