@@ -17,8 +17,9 @@ from dovetail.train.batches import Augmented, Streamed, in_order
 from dovetail.train.data import ROLES, Images, spread
 from dovetail.train.loop import Pace, TrainingRecipe, accuracy, train
 from dovetail.train.networks import precision_of
+from dovetail.train.run import run
 from dovetail.train.streams import load_images
-from tests.train.images import patterns
+from tests.train.images import packed, patterns
 
 RECIPE = TrainingRecipe("small", "w2a2", epochs=2, batch=32, rate=0.05, pad=1, width=4)
 CLASSES = 1000
@@ -207,3 +208,6 @@ def test_what_only_pictures_have_and_a_pace_of_nothing_are_refused(tmp_path: Pat
         load_images(tmp_path, 8)
     with pytest.raises(UsageError, match=r"--every 0, --minutes 10, --workers 0: at least 1 epoch"):
         Pace(0)
+    with pytest.raises(UsageError, match="held in memory; --workers read images that stay in their files, leave it out"):
+        run(RECIPE, packed(tmp_path, patterns(count=64)), tmp_path / "run", quiet, "cpu", Pace(1, workers=2))
+    assert not (tmp_path / "run").exists()

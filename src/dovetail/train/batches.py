@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from dovetail.errors import DovetailError
-from dovetail.train.data import Bytes, DataSet, Images, ImageSource, Labels
+from dovetail.train.data import Bytes, DataSet, HeldImages, Images, ImageSource, Labels
 
 if TYPE_CHECKING:
     from dovetail.train.loop import TrainingRecipe
@@ -173,7 +173,7 @@ def training_batches(images: DataSet, recipe: TrainingRecipe, device: Any, worke
 
 
 def in_order(source: ImageSource, rows: Labels, batch: int, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images by number as they are, with their labels."""
+    """Images by number as they are, with their labels; what memory holds is not sent to other processes."""
     parts = [rows[at:at + batch] for at in range(0, len(rows), batch)]
     asked = [(part, np.zeros((2, len(part)), dtype=np.int64), np.zeros(len(part), dtype=np.bool_)) for part in parts]
-    return Batches(source, 0, workers, pinned=False).read(asked)
+    return Batches(source, 0, 0 if isinstance(source, HeldImages) else workers, pinned=False).read(asked)

@@ -224,7 +224,8 @@ def trained_reader(activation: Any) -> TrainedReader:
     """An activation quantizer, computed in double precision from its float32 basis or unit."""
     if isinstance(activation, ScaledActivation):
         unit = activation.scale()
-        return TrainedReader(2.0 ** np.arange(activation.planes), [b * unit for b in activation.boundaries()], unit)
+        powers = np.ldexp(np.ones(activation.planes), np.arange(activation.planes))
+        return TrainedReader(powers, [b * unit for b in activation.boundaries()], unit)
     basis = _array(activation.basis)
     return TrainedReader(basis, boundaries_of(ranked(basis)[0]).tolist())
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from math import cos, pi
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,10 @@ class TrainingRecipe:
         if min(self.epochs, self.batch, self.learn_every) < 1 or min(self.rate, self.temperature) <= 0:
             raise UsageError(f"recipe: {counted(self.epochs, 'epoch')} of batches of {self.batch} at rate {self.rate:g}, "
                              f"temperature {self.temperature:g}; all must be positive")
+
+    def differs(self, written: Mapping[str, Any]) -> list[str]:
+        """Names of what is not as a run wrote it down; what was no part of recipes then had its default."""
+        return sorted(f.name for f in fields(self) if written.get(f.name, f.default) != getattr(self, f.name))
 
     def rate_at(self, progress: float) -> float:
         """The rate after a fraction of all epochs."""
@@ -316,18 +320,17 @@ class _Course:
 
     def resume(self, say: Heard) -> None:
         """Go on from the folder's checkpoint where there is one."""
-        path, recipe = self.folder / CHECKPOINT, asdict(self.recipe)
+        path = self.folder / CHECKPOINT
         if not path.is_file():
             return
         content = load(path, self.device)
-        if content.get("recipe") != recipe:
-            changed = sorted(k for k, v in recipe.items() if content.get("recipe", {}).get(k) != v)
+        if changed := self.recipe.differs(content.get("recipe", {})):
             raise UsageError(f"{path}: the checkpoint of another recipe ({', '.join(changed)} differ); "
                              "choose another folder or remove it")
         self.network.load_state_dict(content["network"])
         for own, kept in zip(self.stepper.descent.speed, content["speed"], strict=True):
             own.copy_(kept)
-        self.epoch, self.step, self.seen = int(content["epoch"]), int(content["step"]), list(content["seen"])
+        self.epoch, self.step, self.seen = int(content["epoch"]), int(content.get("step", 0)), list(content["seen"])
         within = f" and {counted(self.step, 'step')} of the next" if self.step else ""
         say(f"resumed after epoch {self.epoch}{within}")
 

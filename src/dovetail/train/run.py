@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dovetail.errors import UsageError
 from dovetail.files import replace_bytes, replace_text
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx.read import read_onnx
@@ -22,7 +23,7 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.train import imported
-from dovetail.train.data import Bytes, ImageSource, Labels, spread
+from dovetail.train.data import Bytes, Images, ImageSource, Labels, spread
 from dovetail.train.export import to_graph
 from dovetail.train.loop import CHECKPOINT, TOP, Heard, Hits, Pace, TrainingRecipe, accuracy, save, train
 from dovetail.train.networks import precision_of
@@ -76,12 +77,14 @@ def run(recipe: TrainingRecipe, data: str | Path, folder: str | Path, say: Heard
     """Train, export, evaluate; `result.json` of the folder. A folder that has one is not trained again."""
     folder = Path(folder)
     done = folder / "result.json"
-    if done.is_file() and json.loads(done.read_text(encoding="utf-8")).get("recipe") == asdict(recipe):
+    found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8")) if done.is_file() else {}
+    if found and not recipe.differs(found.get("recipe", {})):
         say(f"{done}: there already")
-        found: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
         return found
     precision = precision_of(recipe.bits, recipe.method, recipe.ends)
     images = load_images(data, recipe.size)
+    if pace is not None and pace.workers and isinstance(images, Images):
+        raise UsageError(f"{data}: held in memory; --workers read images that stay in their files, leave it out")
     folder.mkdir(parents=True, exist_ok=True)
     chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     started = time.monotonic()
