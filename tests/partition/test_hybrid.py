@@ -19,7 +19,7 @@ from dovetail.ir import Add, Concat, Conv, GlobalAvgPool, Graph, Node, Reshape, 
 from dovetail.partition.accelerator import blocks as hybrid_blocks
 from dovetail.partition.accelerator.architecture import accelerated_device, judge, reason_outside, region_of
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
-from dovetail.partition.accelerator.choice import Joint, least_fill, undominated
+from dovetail.partition.accelerator.choice import Joint, least_fill, least_sum, undominated
 from dovetail.partition.accelerator.dedicated import engines_within
 from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch
 from dovetail.partition.accelerator.splitcnn import split_cnn
@@ -148,6 +148,22 @@ def test_choices_of_several_at_once_lie_between_bound_and_what_trying_all_finds(
     used = sum([*kept, *([] if place is None else [joint.options[place]])], np.zeros(resources)) / budget
     assert chosen.fill == pytest.approx(max(used))
     assert best <= chosen.fill + 1e-9
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 4))
+def test_joints_that_share_a_member_pay_for_it_once(seed: int, joints: int) -> None:
+    """As inverted residuals do in MobileNetV1, where one's projection is the next one's expansion."""
+    rng = np.random.default_rng(seed)
+    alone = rng.integers(0, 20, (2 * joints + 1, 2)).astype(float)
+    rows = [((2 * k, 2 * k + 1, 2 * k + 2), rng.integers(0, 40, 2).astype(float)) for k in range(joints)]
+    sums = []
+    for chosen in product((False, True), repeat=joints):
+        if not any(a and b for a, b in zip(chosen, chosen[1:], strict=False)):
+            own = [r for r, on in zip(rows, chosen, strict=True) if on]
+            inside = {i for members, _ in own for i in members}
+            sums.append(sum((row for _, row in own), np.zeros(2)) + np.delete(alone, sorted(inside), axis=0).sum(axis=0))
+    assert least_sum(alone, rows) == pytest.approx(np.min(sums, axis=0))
 
 
 @settings(max_examples=40, deadline=None)

@@ -88,15 +88,44 @@ def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] 
     shares = [shares_of(options, budget) for options in items]
     wide = [Joint(j.members, shares_of(j.options, budget)) for j in joints]
     least = np.array([s.min(axis=0, initial=inf) for s in shares])
-    for j in wide:
-        members = list(j.members)
-        least[members[0]] = np.minimum(least[members].sum(axis=0), j.options.min(axis=0))
-        least[members[1:]] = 0.0
-    quick = float(least.sum(axis=0).max())
+    quick = float(least_sum(least, [(j.members, j.options.min(axis=0)) for j in wide]).max())
     if quick > 1:
         return Chosen(quick, inf)
     relaxed = _relaxed(shares, wide)
     return Chosen(inf, inf) if relaxed is None else _decided(shares, wide, relaxed)
+
+
+def least_sum(alone: Floats, joints: Sequence[tuple[tuple[int, ...], Floats]]) -> Floats:
+    """Column by column the least sum of a row for every item, where a joint's row may stand for all of its members' (rising).
+
+    Joints may share members, of which each then counts once: one ends with the item that the next begins with.
+    """
+    groups: list[tuple[set[int], list[tuple[tuple[int, ...], Floats]]]] = []
+    for members, row in joints:
+        touched = [g for g in groups if g[0] & set(members)]
+        groups = [g for g in groups if g not in touched]
+        groups.append((set(members).union(*(g[0] for g in touched)), [*(j for g in touched for j in g[1]), (members, row)]))
+    total = np.delete(alone, sorted(set().union(*(g[0] for g in groups))), axis=0).sum(axis=0)
+    for together, own in groups:
+        nodes, sums = sorted(together), [np.zeros(alone.shape[1])]
+        for count, node in enumerate(nodes, 1):
+            ways = [sums[-1] + alone[node]]
+            for members, row in own:
+                if members[-1] == node:  # where others lie between them, those are left out, which bounds less
+                    run = tuple(nodes[count - len(members):count]) == members
+                    ways.append(row + (sums[count - len(members)] if run else 0.0))
+            sums.append(np.minimum.reduce(ways))
+        total = total + sums[-1]
+    return np.asarray(total)
+
+
+def prices_of(items: Sequence[Floats], joints: Sequence[Joint]) -> Floats:
+    """Prices of resources, one in all, with which the cheapest options of all items together cost most."""
+    count = items[0].shape[1]
+    if any(len(options) == 0 and not any(i in j.members for j in joints) for i, options in enumerate(items)):
+        return np.full(count, 1.0 / count)
+    relaxed = _relaxed(items, joints)
+    return np.full(count, 1.0 / count) if relaxed is None or not relaxed.prices else np.array(relaxed.prices)
 
 
 def shares_of(options: Floats, budget: Floats) -> Floats:

@@ -34,7 +34,7 @@ from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import phases_of
 from dovetail.ir import Conv, Gemm, Graph
 from dovetail.partition.accelerator.blocks import BlockOption, Blocks
-from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_fill, shares_of, undominated
+from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_fill, least_sum, shares_of, undominated
 from dovetail.partition.accelerator.dedicated import (
     Engines,
     Fused,
@@ -230,13 +230,9 @@ class AcceleratorSearch:
         if self.folds:
             expect_engines(self.graph, new, self.device, self.names, pace)
         lows = np.array([self._low(i, pace) for i in range(cut)]).reshape(cut, len(self.weights))
-        for fused in self.together(cut, pace):
-            members = list(fused.members)
-            joint = (shares_of(fused.needs, self.budget) @ self.weights.T).min(axis=0)
-            lows[members[0]] = np.minimum(lows[members].sum(axis=0), joint)
-            lows[members[1:]] = 0.0
+        joints = [(f.members, (shares_of(f.needs, self.budget) @ self.weights.T).min(axis=0)) for f in self.together(cut, pace)]
         spend("rooms", len(new), cut)
-        return Room(self.budget, self.weights, 1.0 - lows.sum(axis=0))
+        return Room(self.budget, self.weights, 1.0 - least_sum(lows, joints))
 
     def within(self, cut: int, pace: int) -> tuple[Chosen, Sequence[BlockOption]]:
         """What is chosen at a cut for an interval, and the configurations that it was chosen from."""
