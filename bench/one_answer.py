@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.certificate.check import check, read
+from dovetail.certificate.check import check
+from dovetail.certificate.file import read
 from dovetail.certify import certify
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text

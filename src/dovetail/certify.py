@@ -5,23 +5,28 @@ The searches of `partition` give the bound to be proven; `certificate` proves it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
 import numpy as np
 
+from dovetail.certificate.accelerators import AcceleratorClaim
 from dovetail.certificate.bound import Prices, SearchedForm
-from dovetail.certificate.check import GOALS, ROUNDED, Certificate, graph_digest, plan_digest, space_words
+from dovetail.certificate.check import ROUNDED
 from dovetail.certificate.columns import SLACK, DividedNode
+from dovetail.certificate.file import GOALS, Certificate, Form, graph_digest, plan_digest
+from dovetail.certificate.held import COVERED, held_form, suffices
+from dovetail.certify_accelerators import claim_of, target_clocks
 from dovetail.errors import InternalError, UnsupportedError
+from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Graph
 from dovetail.partition.linear_programs import DEAREST, largest_minimum, largest_mixture
 from dovetail.partition.options import Options
 from dovetail.partition.plan import Assignment, Mode, Plan, Status
 from dovetail.partition.plan_json import plan_to_json
-from dovetail.platform.device import Platform
+from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
 from dovetail.space import Space
 
@@ -40,15 +45,21 @@ def certify(graph: Graph, platform: Platform, options: Options, plan: Plan, spac
     Raises:
         UnsupportedError: no certificate speaks of such plans.
     """
-    if options.budget != "shared" or not space.paces:
-        raise UnsupportedError("certificate: accelerators alone, and budgets by layer, have none; leave out --architecture or "
-                               "--budget")
+    if options.budget != "shared":
+        raise UnsupportedError("certificate: budgets by layer have none; leave out --budget")
+    if plan.goal.value not in GOALS or plan.mode is not Mode.CONCURRENT:
+        raise UnsupportedError(f"certificate: plans for {plan.goal} in {plan.mode} mode have none; possible are "
+                               f"{', '.join(GOALS)} in {Mode.CONCURRENT} mode")
     base = platform.with_fill(options.fill).with_link_logic()
-    bound, forms = certified(graph, base, space.paces, options.pinned(graph), plan, progress)
+    bound, around = certified_accelerators(graph, base, space, options.pinned(graph), plan, progress)
+    if not space.paces and not around:
+        raise UnsupportedError(f"certificate: accelerators alone have none for {plan.goal}; leave out --architecture")
+    bound, forms = certified(graph, base, space.paces, options.pinned(graph), plan, bound, progress)
+    claims = tuple(claim if own is None else replace(claim, prices=named(_scaled(own, bound))) for claim, own in around)
     if bound < plan.lower_bound * (1 - ROUNDED):
         plan = replace(plan, lower_bound=bound, status=Status.FEASIBLE)
     document = plan_to_json(plan, space.forms[space.best].platform)
-    return plan, Certificate(command, graph_digest(graph), plan_digest(document), plan.goal.value, bound, forms).text()
+    return plan, Certificate(command, graph_digest(graph), plan_digest(document), plan.goal.value, bound, forms, claims).text()
 
 
 def divided(assignment: Assignment) -> dict[str, DividedNode]:
@@ -56,40 +67,71 @@ def divided(assignment: Assignment) -> dict[str, DividedNode]:
     return {name: DividedNode(s.axis, tuple(s.pieces), s.reducer) for name, s in assignment.items()}
 
 
-def certified(graph: Graph, platform: Platform, paces: Sequence[int | None], pins: Assignment, plan: Plan,
-              progress: Progress = silent) -> tuple[float, tuple[tuple[int, int | None, Mapping[str, float]], ...]]:
-    """The highest bound up to a plan's own that prices prove over forms of an FPGA, and these prices.
-
-    Where the plan is of none of these forms, the bound to be proven is its objective: that nothing else is better.
+def certified(graph: Graph, platform: Platform, paces: Sequence[int | None], pins: Assignment, plan: Plan, bound: float,
+              progress: Progress = silent) -> tuple[float, tuple[Form, ...]]:
+    """The highest bound up to a given one that prices prove over forms of an FPGA, and these prices.
 
     Raises:
         InternalError: the plan's bound is above a plan that it covers.
-        UnsupportedError: the plan is of a kind that no certificate speaks of.
     """
-    if plan.goal.value not in GOALS or plan.mode is not Mode.CONCURRENT:
-        raise UnsupportedError(f"certificate: plans for {plan.goal} in {plan.mode} mode have none; possible are "
-                               f"{', '.join(GOALS)} in {Mode.CONCURRENT} mode")
-    elsewhere = bool(set(plan.space).difference(space_words(paces)))
-    bound = (plan.objective if elsewhere else plan.lower_bound) * (1 - SURE)
-    fixed = divided(pins)
     found: list[Prices] = []
     for index, pace in enumerate(paces):
         progress("certificate", index, len(paces))
-        form = SearchedForm(graph, platform if pace is None else platform.with_pace(pace), plan.goal.value, bound, fixed)
-        prices, most = priced(form, bound)
-        proven = prices.proven()
-        if proven is False:
-            raise InternalError(f"certificate: a plan of {platform.name} is below {bound:.9g}, which the search called its bound")
-        if not proven:  # the tree alone proves `most`; halfway there may be few enough partial plans
-            lower = most * (1 - SURE)
-            halfway = _scaled(prices, (lower + bound) / 2)
-            prices = halfway if halfway.proven() else _scaled(prices, lower)
-        bound = prices.bound
-        found.append(prices)
+        board = platform if pace is None else platform.with_pace(pace)
+        found.append(proven(SearchedForm(graph, board, plan.goal.value, bound, divided(pins)), bound))
+        bound = found[-1].bound
     progress("certificate", len(paces), len(paces))
     # What proves a bound proves lower ones.
-    return bound, tuple((0, pace, dict(zip(own.form.limits, _scaled(own, bound).price.tolist(), strict=True)))
-                        for pace, own in zip(paces, found, strict=True))
+    return bound, tuple((0, pace, named(_scaled(own, bound))) for pace, own in zip(paces, found, strict=True))
+
+
+Around = tuple[AcceleratorClaim, Prices | None]
+"""What is proven of accelerators, and prices of the division of all other nodes where that alone does not suffice."""
+
+
+def certified_accelerators(graph: Graph, platform: Platform, space: Space, pins: Assignment, plan: Plan,
+                           progress: Progress = silent) -> tuple[float, list[Around]]:
+    """The highest bound up to a plan's own that prices prove over the accelerators of a space, and what they prove.
+
+    Where nothing can be proven of some of them, the bound to be proven is the plan's objective: that nothing else is better.
+    """
+    forms, goal = [form for form in space.forms if form.judged is not None], plan.goal.value
+    nothing = plan.objective * (1 - SURE), list[Around]()
+    if forms and (goal not in COVERED or counts_bits(graph)):
+        return nothing
+    bound, found = plan.lower_bound * (1 - SURE), list[Around]()
+    for form in forms:
+        (device,) = platform.of_kind(Kind.FPGA)
+        assert device.clock_hz is not None
+        claim = claim_of(graph, device, form, target_clocks(device, goal, bound), progress)
+        if claim is None:
+            return nothing
+        if suffices(claim, device, goal, bound):
+            found.append((claim, None))
+            continue
+        own = proven(held_form(graph, platform, claim, goal, bound, divided(pins)), bound)
+        alone = claim.clocks / device.clock_hz * (1 - SURE) if goal == "throughput" else 0.0
+        bound = max(own.bound, alone)
+        found.append((claim, own if own.bound >= alone else None))
+    return bound, found
+
+
+def named(prices: Prices) -> dict[str, float]:
+    """Prices by what is limited."""
+    return dict(zip(prices.form.limits, prices.price.tolist(), strict=True))
+
+
+def proven(form: SearchedForm, bound: float) -> Prices:
+    """Prices that prove a bound on a form, or the highest one below it that they do."""
+    prices, most = priced(form, bound)
+    found = prices.proven()
+    if found is False and not form.held:
+        raise InternalError(f"certificate: a plan of {form.platform.name} is below {bound:.9g}, which is called a bound of all")
+    if not found:  # the tree alone proves `most`; halfway there may be few enough partial plans
+        lower = most * (1 - SURE)
+        halfway = _scaled(prices, (lower + bound) / 2)
+        prices = halfway if halfway.proven() else _scaled(prices, lower)
+    return prices
 
 
 def _scaled(prices: Prices, bound: float) -> Prices:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from dovetail.certificate.accelerators import accelerator_words
 from dovetail.certificate.check import space_words
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
@@ -35,7 +36,7 @@ from dovetail.platform.device import Device, Kind, Platform
 from dovetail.progress import Progress
 from dovetail.report.units import objective
 from dovetail.schedule.program import lower
-from dovetail.words import counted, plural
+from dovetail.words import counted
 
 PACES = tuple(1024 * 4**k for k in (3, 2, 4, 1, 5, 0, 6))
 """Clocks per frame that are tried first, at 100 MHz from ten microseconds to forty milliseconds; the middle ones before others,
@@ -63,6 +64,8 @@ class FpgaForm:
     judged: JudgedAccelerator | None = None
     held: frozenset[str] = frozenset()
     """The nodes that an accelerator holds."""
+    kinds: tuple[Architecture, ...] = ()
+    """Of the accelerators that it is the best of."""
     notes: tuple[str, ...] = ()
 
     def bound(self, plan: Plan) -> float:
@@ -234,10 +237,10 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf) -
         note += f", no accelerator of this kind below {judged.bound:,.0f} ({100 * judged.gap:.1f} % away)"
     reasons = (reason_outside(graph, node, device, kind) for node in graph.nodes)
     outside = [f"{reason}; planned on the other devices" for reason in reasons if reason is not None]
-    words = (f"{'all accelerators' if proven(goal) else 'the fastest accelerator'} of {_kinds(kind)} for "
-             f"{counted(len(inside.nodes), 'node')} from {inside.nodes[0].name} to {inside.nodes[-1].name}")
+    kinds, first = CHOICES if kind is Architecture.AUTO else (kind,), graph.position(next(iter(pins)))
+    words = accelerator_words(graph, kinds, first, first + len(pins), proven(goal))
     return words, FpgaForm(asked.platform.with_accelerator(device.name, judged.accelerator), {**asked.pins, **pins}, judged,
-                       frozenset(pins), (note, *outside[:1]))
+                           frozenset(pins), kinds, (note, *outside[:1]))
 
 
 def _limits(asked: PlanQuestion, device: Device, ceiling: float) -> SearchLimits:
@@ -263,11 +266,6 @@ def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture,
             if kind in ARRAYS_ALONE or found is None:
                 raise
             region = found
-
-
-def _kinds(kind: Architecture) -> str:
-    names = [k.value for k in CHOICES] if kind is Architecture.AUTO else [kind.value]
-    return f"{plural(len(names), 'kind')} {', '.join(names)}"
 
 
 def cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.certificate.check import Certificate, plan_digest, read
+from dovetail.certificate.file import Certificate, plan_digest, read
 from dovetail.cli.program import main
 from lib.proofs.false_certificates import CLAIMS, falsified
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dovetail.certificate.check import Certificate, plan_digest, read
+from dovetail.certificate.file import Certificate, plan_digest, read
+from dovetail.platform.accelerator import Architecture
 
 Random = np.random.Generator
 
@@ -53,7 +55,7 @@ def _same(text: str, plan: str) -> bool:
 
 
 def _with(claims: Certificate, **changes: Any) -> Certificate:
-    fields = ("command", "graph", "plan", "goal", "bound", "forms")
+    fields = ("command", "graph", "plan", "goal", "bound", "forms", "accelerators")
     return Certificate(**{name: changes.get(name, getattr(claims, name)) for name in fields})
 
 
@@ -102,6 +104,9 @@ def _dropped_form(document: dict[str, Any], claims: Certificate, rng: Random) ->
 
 def _price(document: dict[str, Any], claims: Certificate, rng: Random) -> Changed:
     """A price on something that nothing limits."""
+    if not claims.forms:
+        return document, _with(claims, accelerators=tuple(replace(c, cuts=tuple(
+            replace(own, prices={**own.prices, "nothing": float(rng.random())}) for own in c.cuts)) for c in claims.accelerators))
     line, pace, prices = claims.forms[0]
     return document, _with(claims, forms=((line, pace, {**prices, "nothing": float(rng.random())}), *claims.forms[1:]))
 
@@ -143,7 +148,36 @@ def _goal(document: dict[str, Any], claims: Certificate, rng: Random) -> Changed
     return document, _with(claims, goal=goals[int(rng.integers(len(goals)))])
 
 
+def _accelerators(document: dict[str, Any], claims: Certificate, rng: Random) -> Changed:
+    """Accelerators that take longer than they must, cuts of which nothing is said, nodes or kinds that are not stated."""
+    if not claims.accelerators:
+        return _higher_bound(document, claims, rng)
+    first, *others = claims.accelerators
+    bound, clock_hz = document["objective"] * (1 + 10.0 ** -int(rng.integers(1, 5))), first.clocks / claims.bound
+    changes: tuple[dict[str, Any], ...] = (
+        {"clocks": bound * clock_hz}, {"cuts": first.cuts[1:]}, {"cuts": first.cuts[:-1]}, {"start": first.start + 1},
+        {"stop": first.stop - 1}, {"kinds": first.kinds[1:] or (Architecture.SEML,)},
+        {"cuts": tuple(replace(own, prices={}) for own in first.cuts)}, {"clocks": first.clocks / 2, "prices": {}})
+    which = int(rng.integers(len(changes)))
+    found = _with(claims, accelerators=(replace(first, **changes[which]), *others))
+    return ({**document, "lower_bound": bound}, _with(found, bound=bound)) if which == 0 else (document, found)
+
+
+def _design(document: dict[str, Any], claims: Certificate, rng: Random) -> Changed:
+    """An accelerator that is faster than its engines, or reads more of its memory in a clock than there is."""
+    board = json.loads(json.dumps(document["platform"]))
+    designs = [d["accelerator"] for d in board.get("device", ()) if "accelerator" in d] if isinstance(board, dict) else []
+    if not designs or not claims.accelerators:
+        return _higher_bound(document, claims, rng)
+    if designs[0]["arrays"] and rng.random() < 0.5:
+        designs[0]["arrays"] |= {"port_bytes": 64, "bandwidth_bytes": 64}
+    else:
+        designs[0]["pace_clocks"] = 1 + designs[0]["pace_clocks"] // 2
+    return {**document, "platform": board}, claims
+
+
 CLAIMS: tuple[tuple[str, Callable[[dict[str, Any], Certificate, Random], Changed]], ...] = (
     ("bound", _higher_bound), ("bound of the plan", _higher_plan_bound), ("figure", _figure), ("split", _split), ("cut", _cut),
     ("form left out", _dropped_form), ("price", _price), ("resource", _resource), ("board", _board), ("network", _network),
-    ("plan of another certificate", _other_plan), ("space", _space), ("goal", _goal))
+    ("plan of another certificate", _other_plan), ("space", _space), ("goal", _goal),
+    ("accelerators", _accelerators), ("accelerator", _design))

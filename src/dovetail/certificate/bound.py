@@ -17,7 +17,7 @@ from math import inf, prod
 
 import numpy as np
 
-from dovetail.certificate.columns import SLACK, Columns, DividedNode, columns_of, limits_of, splits_of
+from dovetail.certificate.columns import SLACK, Columns, DividedNode, columns_of, held_columns, limits_of, splits_of
 from dovetail.certificate.judge import at_once, in_order
 from dovetail.certificate.rules import SHARED, Rules, Spent, TensorPlaces, delivery, run
 from dovetail.hardware.shares import Floats, Ints
@@ -78,6 +78,10 @@ class SearchedForm:
     goal: str
     ceiling_s: float = inf
     pins: Mapping[str, DividedNode] = field(default_factory=dict)
+    held: Mapping[str, float] = field(default_factory=dict)
+    """Nodes of an accelerator, of which no more is known than the seconds that each adds at the least; `holder` computes them,
+    and no others."""
+    holder: str = ""
 
     @cached_property
     def ordered(self) -> tuple[Graph, tuple[Block, ...]]:
@@ -108,14 +112,22 @@ class SearchedForm:
     def own(self) -> dict[str, Columns]:
         """All columns of every node; of engines, those that keep the ceiling."""
         graph, rules = self.rules.graph, self.rules
-        every = columns_of(graph, self.platform, {n.name: [self.pins[n.name]] if n.name in self.pins else splits_of(
-            graph, n, self.platform) for n in graph.nodes})
+        every = columns_of(graph, self.platform, {n.name: self._splits(n) for n in graph.nodes})
+        every |= {name: held_columns(graph, self.platform, graph.node(name), self.holder, seconds)
+                  for name, seconds in self.held.items()}
         if self.goal != "throughput":
             return every
         alone = [d for d, streams in enumerate(rules.streams) if streams]
         return {name: own.take([c for c in range(len(own)) if all(
             own.alone_s[c, d] <= self.ceiling_s or rules.worker(d, name).endswith(SHARED) for d in alone)])
             for name, own in every.items()}
+
+    def _splits(self, node: Node) -> list[DividedNode]:
+        """The splits of a node; none beside an accelerator is on its FPGA."""
+        if node.name in self.held:
+            return []
+        found = [self.pins[node.name]] if node.name in self.pins else splits_of(self.asked, node, self.platform)
+        return [s for s in found if not self.held or self.holder not in (s.reducer, *(d for d, _, _ in s.pieces))]
 
     @cached_property
     def places(self) -> dict[str, TensorPlaces]:

@@ -245,6 +245,19 @@ class _Pricing:
         return self.sums[key]
 
 
+LONG_BEFORE = 1e9
+"""Seconds before its end from which on an accelerator may put its output out: nothing is known of it, so it delays nothing."""
+
+
+def held_columns(graph: Graph, platform: Platform, node: Node, device: str, seconds: float) -> Columns:
+    """A node of an accelerator of which no more is known than that it adds so many seconds to what waits for its input."""
+    split, numbers = DividedNode(None, ((device, 0, 1),)), {d.name: i for i, d in enumerate(platform.devices)}
+    alone, none = np.zeros((1, len(numbers))), np.zeros(1)
+    alone[0, numbers[device]] = seconds
+    return Columns(node, (split,), *_regions(graph, node, numbers, (split,)), alone, np.zeros_like(alone), none, none,
+                   np.zeros((1, len(limits_of(platform)))), np.full(1, LONG_BEFORE))
+
+
 def _regions(graph: Graph, node: Node, numbers: Mapping[str, int],
              splits: Sequence[DividedNode]) -> tuple[tuple[Ints, ...], Ints, Flags, Ints]:
     """What pieces read of each input, where they leave the output, which devices have one, and who adds."""

@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 from io import StringIO
 
 from dovetail import pipeline, terminal
-from dovetail.certificate.check import RefusedError, check, read
+from dovetail.certificate.check import check
+from dovetail.certificate.file import RefusedError, read
 from dovetail.certify import certify, divided
 from dovetail.cli.actions.requested import board as board_of
 from dovetail.cli.actions.requested import board_and_planning, named_board, planning

@@ -1,0 +1,219 @@
+"""Reusable arrays of an accelerator, restated: sizes that docs/method/accelerators.md offers, and what each fills behind a cut.
+
+What an array takes at the least is looked at first, then with its memories of maps, then as it is built: the cost model's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from math import inf
+
+import numpy as np
+
+from dovetail.certificate.engines import NEVER
+from dovetail.cost.array import BlockCost, Config, block_cost, needs_limit, reason_refused
+from dovetail.cost.array_area import SOFT_LOGIC
+from dovetail.cost.array_floors import Floors, least_clocks, least_resources
+from dovetail.cost.folded import twins_allowed
+from dovetail.errors import UnsupportedError
+from dovetail.hardware.arrays.layers import ArrayLayers, counts_bits, layers_of
+from dovetail.hardware.arrays.program import bank_sizes
+from dovetail.hardware.shares import Floats, Ints
+from dovetail.ir import AvgPool, Conv, Graph, MaxPool
+from dovetail.platform.device import Device
+from dovetail.platform.fitted import dhm_model
+
+CHANNELS = (4, 8, 12, 16, 20, 24, 32, 48)
+"""Channels worked on at once. Source of all these sizes: docs/method/accelerators.md."""
+WORDS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Filters at once, in words of as many channels."""
+TAPS = (3, 5, 9)
+MAPS = ((0, 2), (1 << 17, 2), (1 << 18, 2), (1 << 17, 1), (1 << 18, 1))
+"""Bytes of each memory of maps (0: as many as there are), and frames of the input that are kept."""
+QUARTERS = 4
+"""Filters of an array may have their products in logic by quarters, where a multiplier makes one."""
+MUCH = 1 / 3
+"""The part of the memory blocks that all maps must fill for less memory to be on offer."""
+PORT_BYTES, PORT_LATENCY = 16, 64
+"""Bytes per clock of the port to external memory, at the most, and clocks until it answers where the board does not say."""
+FLOOR, SKETCHED, EXACT = range(3)
+"""How well an array behind a cut is known."""
+
+
+def port_of(device: Device) -> tuple[int, int]:
+    """Bytes per clock of the device's external memory, and clocks from a request to its first beat."""
+    clock_hz = device.clock_hz or 1.0
+    rate, wait = (device.parameters.get(name) for name in ("memory_bytes_per_s", "memory_latency_s"))
+    return (PORT_BYTES if rate is None else min(PORT_BYTES, max(1, int(rate / clock_hz))),
+            PORT_LATENCY if wait is None else round(wait * clock_hz))
+
+
+def arrays_on_offer(graph: Graph, device: Device, start: int, stop: int, monolithic: bool) -> list[Config]:
+    """All arrays for the nodes [start, stop) that the device has multipliers or logic for."""
+    rate, latency = port_of(device)
+    windows = [n.op.window.kernel for n in graph.nodes[start:stop] if n.op.window is not None
+               and (isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1))]
+    model, twins = dhm_model(device.model), twins_allowed(device)
+    blocks, each = device.resources.get("dsp", 0.0), model.coefficients["dsp_per_product"]
+    logic, found, kernel = device.resources.get(model.logic, 0.0), list[Config](), max(map(max, windows), default=3)
+    for inputs, words, taps, (limit, frames) in product(CHANNELS, WORDS, TAPS[-1:] if monolithic else TAPS, MAPS):
+        for packed in (False, True) if twins and not monolithic else (False,):
+            for quarter in range(QUARTERS + 1) if not (twins or monolithic) else (0,):
+                filters, used = inputs * words, min(taps, inputs) if monolithic else taps
+                soft = filters * quarter // QUARTERS
+                multipliers = inputs * (filters - soft) // (1 + packed) + (0 if monolithic else inputs * used)
+                if each * multipliers <= blocks and inputs * soft * SOFT_LOGIC <= logic and bool(soft) == bool(quarter):
+                    found.append(Config(inputs, filters, used, kernel, monolithic, True, PORT_BYTES, rate, latency, frames,
+                                        packed, limit, soft))
+    return found
+
+
+@dataclass
+class _Known:
+    """What is known of all arrays behind a cut: parts of the limits, row by row, and how well."""
+
+    shares: Floats
+    level: Ints
+    clocks: Floats
+    """Between frames, at the least; infinite where there are no such arrays."""
+
+
+class Arrays:
+    """Arrays of one kind for the nodes [start, stop) of a graph, behind any cut between."""
+
+    def __init__(self, graph: Graph, device: Device, start: int, stop: int, monolithic: bool, limits: dict[str, float]) -> None:
+        self.graph, self.device, self.start, self.stop, self.limits = graph, device, start, stop, limits
+        self.names = tuple(sorted(limits))
+        self.configs = arrays_on_offer(graph, device, start, stop, monolithic)
+        self.known: dict[int, _Known] = {}
+        self.behind: dict[int, ArrayLayers | None] = {}
+        self.costs: dict[tuple[int, Config], BlockCost | None] = {}
+        self.sketches: dict[tuple[int, Config], dict[str, float] | None] = {}
+
+    def nodes(self, cut: int) -> list[str]:
+        """Names of the nodes behind a cut."""
+        return [n.name for n in self.graph.nodes[cut:self.stop]]
+
+    def layers(self, cut: int) -> ArrayLayers | None:
+        """The layers behind a cut; None where arrays refuse one, or there is none."""
+        if cut not in self.behind:
+            nodes, self.behind[cut] = self.graph.nodes[cut:self.stop], None
+            if nodes and not counts_bits(self.graph) and all(reason_refused(self.graph, n) is None for n in nodes):
+                try:
+                    found = layers_of(self.graph, self.nodes(cut))
+                    self.behind[cut] = found if found.layers else None
+                except UnsupportedError:
+                    pass
+        return self.behind[cut]
+
+    @cached_property
+    def _floors(self) -> tuple[ArrayLayers, list[Floors]]:
+        """The longest run of layers that arrays can have, and clocks of every array at the least behind each of them."""
+        longest = next(layers for cut in range(self.start, self.stop) if (layers := self.layers(cut)) is not None)
+        return longest, least_clocks(longest, self.configs)
+
+    def floors(self, cut: int, alone: bool = False) -> Floats:
+        """Clocks of every array behind a cut at the least: between frames, or of one `alone`."""
+        (longest, floors), behind = self._floors, set(self.nodes(cut))
+        first = next(i for i, layer in enumerate(longest.layers) if layer.node in behind)
+        return np.array([(f.alone if alone else f.between)[first] for f in floors])
+
+    def parts(self, resources: Mapping[str, float], config: Config) -> list[float]:
+        """Resources of arrays with every product in a multiplier as parts of the limits, with those of `config` in logic."""
+        model, moved = dhm_model(self.device.model), config.soft * config.inputs
+        less = {"dsp": -model.coefficients["dsp_per_product"] * moved, model.logic: SOFT_LOGIC * moved}
+        amounts = [resources.get(name, 0.0) + less.get(name, 0.0) for name in self.names]
+        return [amount / self.limits[name] if self.limits[name] > 0 else NEVER * (amount > 0)
+                for name, amount in zip(self.names, amounts, strict=True)]
+
+    def _of(self, cut: int) -> _Known:
+        if cut not in self.known:
+            layers, plain = self.layers(cut), dict[Config, dict[str, float]]()
+            rows = list[list[float]]()
+            for config in self.configs if layers is not None else ():
+                assert layers is not None
+                own = replace(config, soft=0, map_bytes=0)
+                if own not in plain:
+                    plain[own] = least_resources(layers.layers, own, self.device.model)
+                rows.append(self.parts(plain[own], config))
+            self.known[cut] = _Known(np.array(rows).reshape(-1, len(self.names)), np.zeros(len(rows), dtype=np.int64),
+                                     self.floors(cut) if layers is not None else np.zeros(0))
+        return self.known[cut]
+
+    def offered(self, cut: int, config: Config) -> bool:
+        """Whether less memory for maps is on offer: all maps fill much of the board's, and it changes anything."""
+        if not config.map_bytes:
+            return True
+        block = dhm_model(self.device.model).block
+        whole = self._sketch(cut, replace(config, soft=0, map_bytes=0, input_buffers=2))
+        if whole is None or whole.get(block, 0.0) <= MUCH * self.device.resources.get(block, 0.0):
+            return False
+        try:
+            return needs_limit(self.graph, self.nodes(cut), replace(config, soft=0))
+        except UnsupportedError:
+            return False
+
+    def _sketch(self, cut: int, config: Config) -> dict[str, float] | None:
+        """Resources behind a cut at the least, memories of maps included; None where there are no such arrays."""
+        if (cut, config) not in self.sketches:
+            layers = self.layers(cut)
+            try:
+                self.sketches[cut, config] = None if layers is None else least_resources(
+                    layers.layers, config, self.device.model, bank_sizes(layers, config))
+            except UnsupportedError:
+                self.sketches[cut, config] = None
+        return self.sketches[cut, config]
+
+    def cost(self, cut: int, config: Config) -> BlockCost | None:
+        """The cost of arrays behind a cut with every product in a multiplier; None where there are none."""
+        plain = replace(config, soft=0)
+        if (cut, plain) not in self.costs:
+            try:
+                self.costs[cut, plain] = block_cost(self.graph, self.nodes(cut), plain, self.device)
+            except UnsupportedError:
+                self.costs[cut, plain] = None
+        return self.costs[cut, plain]
+
+    def _look(self, cut: int, number: int) -> None:
+        """Know an array better by one step."""
+        known, config = self._of(cut), self.configs[number]
+        if known.level[number] == FLOOR:
+            found = self._sketch(cut, replace(config, soft=0)) if self.offered(cut, config) else None
+        else:
+            cost = self.cost(cut, config)
+            found = None if cost is None else dict(cost.resources)
+            known.clocks[number] = inf if cost is None else cost.interval_clocks
+        if found is None:
+            known.clocks[number] = inf
+        else:
+            known.shares[number] = self.parts(found, config)
+        known.level[number] += 1
+
+    def fullest(self, cut: int, price: Floats, clocks: float, enough: float) -> tuple[float, Floats]:
+        """The least priced parts of arrays behind a cut that may take at most so many clocks between frames, and its parts.
+
+        What it is at the least is given where that is enough; infinity where there are no such arrays.
+        """
+        none = np.zeros(len(self.names))
+        if self.layers(cut) is None:
+            return inf, none
+        known = self._of(cut)
+        while len(able := np.flatnonzero(known.clocks <= clocks)):
+            values = known.shares[able] @ price
+            best = int(able[values.argmin()])
+            if known.level[best] == EXACT or not values.min() < enough:
+                return float(values.min()), known.shares[best]
+            self._look(cut, best)
+        return inf, none
+
+
+def cuts_of(graph: Graph, start: int, stop: int) -> list[int]:
+    """Numbers from `start` to `stop` before which exactly one tensor is handed on: there engines may give way to arrays."""
+    at = {t: 0 for t in graph.inputs} | {n.output: i + 1 for i, n in enumerate(graph.nodes)}
+    until = {t: max([i for i, n in enumerate(graph.nodes) if t in n.inputs], default=-1) for t in at}
+    until |= dict.fromkeys(graph.outputs, len(graph.nodes))
+    return [k for k in range(start, stop + 1) if sum(at[t] <= k <= until[t] for t in at) == 1]
+
