@@ -10,15 +10,16 @@ import pytest
 
 from dovetail.cost.folded import pace_of
 from dovetail.errors import UnsupportedError
-from dovetail.ir import Conv, Graph, Window
+from dovetail.ir import Conv, Graph, Select, Window
 from dovetail.partition.options import AUTO, DIRECT
 from dovetail.partition.plan import CANDIDATES, Goal, Plan, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
 from dovetail.planning import Options, decide, make_plan
+from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import silent
-from dovetail.space import PlanQuestion, weigh
+from dovetail.space import PlanQuestion, apart, weigh
 from tests.strategies import Net
 
 SWITCHES: tuple[Mapping[str, Any], ...] = ({"fold": DIRECT}, {"fold": AUTO}, {"fold": 4096}, {"architecture": "sesl"},
@@ -110,3 +111,15 @@ def test_an_accelerator_never_takes_a_node_that_is_placed_elsewhere() -> None:
     assert plan.assignment["layer0"].devices == ("cpu",)
     assert plan.pinned == 1
     assert any(note.startswith("accelerators: none is weighed; node layer0: placed on cpu") for note in plan.notes)
+
+
+def test_kinds_that_take_other_layers_by_themselves_are_weighed_by_themselves() -> None:
+    net = Net(3)
+    x = net.add(Conv(8, Window((3, 3), pads=(1, 1, 1, 1))), net.input((1, 4, 8, 8)), name="first")
+    x = net.add(Select(tuple(reversed(range(8)))), x, name="reversed")  # arrays move no channels
+    for i in range(2):
+        x = net.add(Conv(8, Window((3, 3), pads=(1, 1, 1, 1))), x, name=f"layer{i}")
+    board = small(1.0)
+    question = asked(net.graph(x), board, Options())
+    assert apart(question, None) == [Architecture.SEML, Architecture.MONOLITHIC]
+    assert apart(asked(layers(8, 8), board, Options()), None) == []

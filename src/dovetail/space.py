@@ -162,19 +162,38 @@ def weigh(asked: PlanQuestion) -> Space:
     found = folds(asked)
     if options.fold == AUTO:
         return found
-    reached = min((p.objective for p in found.plans if p is not None), default=inf)
     kinds = [Architecture.AUTO] if proven(options.goal) else list(CHOICES)  # the fastest need not be the thriftiest
     for kind in kinds:
+        reached, form = min((p.objective for p in found.plans if p is not None), default=inf), None
         try:
             words, form = accelerator(asked, kind, reached)
         except (InfeasibleError, UnsupportedError) as reason:
             which = "accelerators" if kind is Architecture.AUTO else f"{kind} accelerators"
             found = replace(found, notes=(*found.notes, f"{which}: none is weighed; {reason}"))
-            continue
-        found = replace(found, words=(*found.words, words), forms=(*found.forms, form), plans=(*found.plans, asked.tried(form)))
-        if form.judged is not None and Architecture.SESL in form.judged.none:
-            kinds.append(Architecture.SESL)  # for fewer layers there may be one
+        else:
+            found = replace(found, words=(*found.words, words), forms=(*found.forms, form),
+                            plans=(*found.plans, asked.tried(form)))
+        if kind is Architecture.AUTO and len(fpgas) == 1:
+            kinds += apart(asked, form)
     return found
+
+
+def apart(asked: PlanQuestion, together: FpgaForm | None) -> list[Architecture]:
+    """Kinds of accelerators that by themselves may take other layers than all kinds together: of these, and of the whole run.
+
+    None of the kind fits what all took together, or its arrays can compute another run of layers.
+    """
+    def run(kind: Architecture) -> frozenset[str]:
+        try:
+            return frozenset(pinned(asked.graph, region_of(asked.graph, device, kind), device.name))
+        except UnsupportedError:
+            return frozenset()
+
+    device = accelerated_device(asked.platform)
+    taken, none = {frozenset(), run(Architecture.AUTO)}, tuple[Architecture, ...]()
+    if together is not None and together.judged is not None:
+        taken, none = taken | {together.held}, together.judged.none
+    return [kind for kind in CHOICES if (run(kind) not in taken if kind in ARRAYS_ALONE else kind in none)]
 
 
 def folds(asked: PlanQuestion) -> Space:
@@ -243,11 +262,13 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf) -
                            frozenset(pins), kinds, (note, *outside[:1]))
 
 
-def _limits(asked: PlanQuestion, device: Device, ceiling: float) -> SearchLimits:
-    """How far accelerators are sought: below the objective reached, for so long; other goals share that time among all kinds."""
+def _limits(asked: PlanQuestion, device: Device, kind: Architecture, ceiling: float) -> SearchLimits:
+    """How far accelerators are sought: below the objective reached, for so long; kinds one by one share that time."""
     goal, until_s = asked.options.goal, LONGER * asked.options.total_s
+    if not proven(goal) or (kind is not Architecture.AUTO and asked.options.architecture is None):
+        until_s /= len(CHOICES)
     if not proven(goal):
-        return SearchLimits(enough=0.0, until_s=worked() + until_s / len(CHOICES))
+        return SearchLimits(enough=0.0, until_s=worked() + until_s)
     return SearchLimits(ceiling * (device.clock_hz or inf), until_s=worked() + until_s)
 
 
@@ -260,7 +281,8 @@ def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture,
         pins = pinned(graph, region, device.name)
         inside = cut_out(graph, pins, asked.platform.host, device.name)
         try:
-            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, _limits(asked, device, ceiling))
+            limits = _limits(asked, device, kind, ceiling)
+            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits)
         except InfeasibleError:
             found = next((r for r in smaller if 0 < r.stop - r.start < region.stop - region.start), None)
             if kind in ARRAYS_ALONE or found is None:

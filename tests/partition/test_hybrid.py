@@ -21,7 +21,7 @@ from dovetail.partition.accelerator.architecture import accelerated_device, judg
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.choice import Joint, least_fill, least_sum, undominated
 from dovetail.partition.accelerator.dedicated import engines_within
-from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch
+from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch, SearchLimits
 from dovetail.partition.accelerator.splitcnn import split_cnn
 from dovetail.partition.plan import Goal
 from dovetail.planning import Options, decide
@@ -251,7 +251,7 @@ def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: p
     assert isinstance(block.configuration, Config)
     assert block.configuration.map_bytes
     with_maps = block_cost(graph, [n.name for n in graph.nodes], block.configuration, device)
-    assert block.offchip_bytes == with_maps.offchip_bytes
+    assert (block.interval, block.latency) == (with_maps.interval_clocks, with_maps.latency_clocks)
 
 
 @pytest.mark.parametrize("scale", [0.06, 0.2])
@@ -263,6 +263,17 @@ def test_more_sizes_of_memories_never_give_a_slower_accelerator(scale: float, mo
         assert found.interval <= before * CLOSE
         assert found.bound <= found.interval
         before = found.interval
+
+
+def test_a_bound_that_comes_later_is_the_same_as_one_found_with_the_accelerator(graph: Graph) -> None:
+    device = fpga(0.2)
+    blocks = Blocks(graph, device)
+    whole = AcceleratorSearch(graph, device, cut_points(graph), blocks).quickest()
+    search = AcceleratorSearch(graph, device, cut_points(graph), blocks)
+    first = search.quickest(limits=SearchLimits(enough=0.0))
+    assert first.latency == whole.latency
+    assert first.bound <= search.frame_bound(first.latency) == whole.bound <= judge(
+        graph, device, Architecture.AUTO, Goal.LATENCY).clocks
 
 
 def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> None:

@@ -22,8 +22,8 @@ from dovetail.hardware.arrays.timeline import Play, Striped
 from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
-__all__ = ["BlockCost", "Config", "block_cost", "block_interval", "block_latency", "block_multipliers", "joined_latency",
-           "needs_limit", "program_cost", "reason_refused"]
+__all__ = ["BlockCost", "Config", "block_area", "block_cost", "block_interval", "block_latency", "block_multipliers",
+           "joined_latency", "needs_limit", "program_cost", "reason_refused"]
 
 LEAVE_CLOCKS = 4
 """Clocks from a frame's last word in the output buffer to the first beat that leaves."""
@@ -67,6 +67,11 @@ def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     return joined_latency(graph, nodes, config, 0)
 
 
+def block_area(graph: Graph, nodes: Sequence[str], config: Config, device: Device) -> dict[str, float]:
+    """Resources of the block that these nodes are, as `block_cost` has them, without playing its layer program."""
+    return dict(block_resources(_program(graph, tuple(nodes), config), device.model))
+
+
 def block_multipliers(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     """Multipliers of the block that these nodes are, as `block_cost` has them."""
     return multipliers_of(outline_of(_program(graph, tuple(nodes), config)))
@@ -90,7 +95,11 @@ def block_interval(graph: Graph, nodes: Sequence[str], config: Config) -> int:
 
 def program_interval(program: ArrayProgram) -> int:
     """Clocks between frames that follow each other."""
-    ends = frame_ends(program)
+    return _between(program, frame_ends(program))
+
+
+def _between(program: ArrayProgram, ends: Sequence[int]) -> int:
+    """The same where it is known when the outputs of some frames are complete."""
     entry = program.layers.maps[program.layers.entry]
     return max(ends[-1] - ends[-2], entry.pixels * program.config.words(entry.channels))
 
@@ -125,7 +134,7 @@ def program_cost(program: ArrayProgram, device: Device) -> BlockCost:
     maps = loaded + stored
     resources = block_resources(program, device.model)
     bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
-    return BlockCost(ends[0] + _leaving(program) + LEAVE_CLOCKS, program_interval(program), weights + maps, maps, resources,
+    return BlockCost(ends[0] + _leaving(program) + LEAVE_CLOCKS, _between(program, ends), weights + maps, maps, resources,
                      _layer_clocks(program), bits, sum(x.macs for x in program.layers.layers),
                      multipliers_of(outline_of(program)))
 

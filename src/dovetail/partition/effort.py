@@ -129,10 +129,15 @@ def slowdown() -> float:
     return min(SLOWEST, max(1.0, clock / computing)) if METER.limit_s < inf and computing > MEASURED_S else 1.0
 
 
+def part_of(deadline: float, part: float) -> float:
+    """When a part of the time left is over."""
+    now = worked()
+    return now + max(0.0, deadline - now) * part
+
+
 def halfway(deadline: float) -> float:
     """Half of the time left: what a search gets that another follows."""
-    now = worked()
-    return now + max(0.0, deadline - now) / 2
+    return part_of(deadline, 1 / 2)
 
 
 def hurry() -> None:

@@ -19,6 +19,7 @@ from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.choice import shares_of
 from dovetail.partition.accelerator.dedicated import engines_within, multiplications_of
 from dovetail.partition.accelerator.search import UNLIMITED, AcceleratorSearch, FoundAccelerator, SearchLimits
+from dovetail.partition.effort import part_of
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
@@ -31,6 +32,8 @@ LONG_PACE = 1 << 20
 """Clocks of the interval at which layers are judged by the engine that fills least. Chosen, not measured."""
 PARTS_FILLED = (1.0, 0.8, 0.6, 0.4, 0.2)
 """How much of the FPGA the smallest engines of runs may fill, one after the other. Chosen, not measured."""
+SOUGHT = 0.75
+"""Part of the time for single frames in which accelerators are sought; the rest is for their bound. Chosen, not measured."""
 CHOICES = (Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC, Architecture.FIBHA)
 """What `auto` chooses from; direct mapping is the corner of SESL in which nothing is folded."""
 
@@ -169,28 +172,44 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
             progress: Progress = silent, limits: SearchLimits = UNLIMITED) -> JudgedAccelerator:
     """The best of several kinds with folds; its bound holds for all of them.
 
-    Every kind is searched below the best of those before it, and at the cuts that none before it had.
+    Every kind is searched below the best of those before it, and at the cuts that none before it had. Of single frames the bounds
+    come last: none is raised above what no search can raise.
     """
-    found, reasons, blocks = list[JudgedAccelerator](), dict[Architecture, str](), Blocks(graph, device)
-    search: AcceleratorSearch | None = None
+    found, searches = dict[Architecture, JudgedAccelerator](), list[AcceleratorSearch]()
+    reasons, blocks = dict[Architecture, str](), Blocks(graph, device)
+    sought = replace(limits, enough=0.0, until_s=part_of(limits.until_s, SOUGHT)) if goal is Goal.LATENCY else limits
     done = set[int]()
     for number, kind in enumerate(choices):
         progress(f"choose an accelerator: {kind}", number, len(choices))
-        known = min(found, key=lambda j: j.clocks).found if found else None
-        search = search_of(graph, device, kind, blocks, search)
+        known = min(found.values(), key=lambda j: j.clocks).found if found else None
+        searches.append(search_of(graph, device, kind, blocks, searches[-1] if searches else None))
         if kind is not Architecture.MONOLITHIC:
-            search.cuts, new = tuple(c for c in search.cuts if c not in done), search.cuts
+            searches[-1].cuts, new = tuple(c for c in searches[-1].cuts if c not in done), searches[-1].cuts
             done |= set(new)
         try:
-            if search.cuts:
-                enough = min((j.bound for j in found), default=inf)
-                found.append(judged(search, kind, goal, known, replace(limits, enough=enough)))
+            if searches[-1].cuts:
+                enough = min((j.bound for j in found.values()), default=inf)
+                found[kind] = judged(searches[-1], kind, goal, known, replace(sought, enough=min(sought.enough, enough)))
         except InfeasibleError as reason:
             reasons[kind] = f"{kind}: {reason}"
     if not found:
         raise InfeasibleError("; ".join(reasons.values()))
-    best = min(found, key=lambda j: j.clocks)
-    return JudgedAccelerator(best.accelerator, best.found, best.clocks, min(j.bound for j in found), tuple(reasons))
+    best = min(found.values(), key=lambda j: j.clocks)
+    bound = min(j.bound for j in found.values())
+    if goal is Goal.LATENCY:
+        progress("bound accelerators", 0, 1)
+        bound = _frame_bound([s for s in searches if s.floors or s.settled < inf], best.clocks, limits)
+    return JudgedAccelerator(best.accelerator, best.found, best.clocks, bound, tuple(reasons))
+
+
+def _frame_bound(searches: Sequence[AcceleratorSearch], clocks: float, limits: SearchLimits) -> float:
+    """What no frame of several searches goes below, the lowest ones raised first."""
+    most = min(clocks, limits.ceiling)
+    bound = min(most, *(s.settled for s in searches))
+    for search in sorted(searches, key=lambda s: min(s.floors.values(), default=inf)):
+        bound = min(bound, search.frame_bound(most, replace(limits, enough=min(bound, limits.enough))))
+    check_bound("the searches for accelerators", bound, clocks)
+    return bound
 
 
 def accelerator_of(graph: Graph, found: FoundAccelerator, architecture: Architecture) -> AcceleratorDesign:

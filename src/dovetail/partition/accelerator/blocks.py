@@ -11,7 +11,7 @@ from math import inf
 import numpy as np
 
 from dovetail.cost import Floats
-from dovetail.cost.array import Config, block_cost, block_latency, needs_limit, reason_refused
+from dovetail.cost.array import Config, block_area, block_interval, block_latency, needs_limit, reason_refused
 from dovetail.cost.array_area import SOFT_LOGIC
 from dovetail.cost.array_floors import Floors, least_clocks, least_resources
 from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
@@ -123,13 +123,22 @@ def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
 
 @dataclass(frozen=True, slots=True)
 class BlockOption:
-    """A configuration of reusable arrays for the nodes behind a cut: clocks between frames and for one frame, and its area."""
+    """A configuration of reusable arrays for the nodes behind a cut: its area, and clocks, found out when they are asked for."""
 
     configuration: Config
-    interval: float
-    latency: float
     needs: tuple[float, ...]
-    offchip_bytes: float
+    between: Callable[[], float]
+    alone: Callable[[], float]
+
+    @property
+    def interval(self) -> float:
+        """Clocks between frames."""
+        return self.between()
+
+    @property
+    def latency(self) -> float:
+        """Clocks of one frame."""
+        return self.alone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +168,8 @@ class Blocks:
         self.first, self.layers = _reusable(graph, self.counts)
         self.priced: dict[tuple[int, Config], BlockOption | None] = {}
         self.latencies: dict[tuple[int, Config], float] = {}
-        """Clocks of one frame, inf where there is no such block; of some of those that were not worth more."""
+        self.intervals: dict[tuple[int, Config], float] = {}
+        """Clocks of one frame and between frames, inf where there is no such block, of what was played."""
         self.least: dict[int, Floats] = {}
         self.orders: dict[tuple[int, bool], list[int]] = {}
         self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
@@ -305,7 +315,7 @@ class Blocks:
     def _priced(self, cut: int, config: Config, less_than: float = inf) -> BlockOption | None:
         """The price; None where there is no such block, or one frame takes as many clocks."""
         if (cut, config) not in self.priced:
-            if self._slow(cut, replace(config, soft=0), less_than):
+            if less_than < inf and self._latency(cut, config) >= less_than:
                 return None
             self.priced[cut, config] = self._soft(cut, config) if config.soft else self._option(cut, config)
         return self.priced[cut, config]
@@ -321,17 +331,23 @@ class Blocks:
         hard = self._priced(cut, replace(config, soft=0))
         return None if hard is None else replace(hard, configuration=config, needs=self._moved(hard.needs, config))
 
-    def _slow(self, cut: int, config: Config, less_than: float) -> bool:
-        """Whether one frame takes as many clocks, which is known sooner than the price."""
-        if less_than == inf or (cut, config) in self.priced:
-            return False
-        if (cut, config) not in self.latencies:
+    def _latency(self, cut: int, config: Config) -> float:
+        """Clocks of one frame: the same however products are made in logic, and however many frames of the input have room."""
+        return self._played(self.latencies, block_latency, cut, replace(config, soft=0, input_buffers=1))
+
+    def _interval(self, cut: int, config: Config) -> float:
+        """Clocks between frames."""
+        return self._played(self.intervals, block_interval, cut, replace(config, soft=0))
+
+    def _played(self, known: dict[tuple[int, Config], float], play: Callable[[Graph, Sequence[str], Config], int], cut: int,
+                config: Config) -> float:
+        if (cut, config) not in known:
             try:
-                self.latencies[cut, config] = float(block_latency(self.graph, self._nodes(cut), config))
+                known[cut, config] = float(play(self.graph, self._nodes(cut), config))
             except UnsupportedError:
-                self.latencies[cut, config] = inf
+                known[cut, config] = inf
             spend("plays", 1, len(self.graph.nodes) - cut)
-        return self.latencies[cut, config] >= less_than
+        return known[cut, config]
 
     def _nodes(self, cut: int) -> list[str]:
         return [n.name for n in self.graph.nodes[cut:]]
@@ -347,14 +363,13 @@ class Blocks:
 
     def _option(self, cut: int, config: Config) -> BlockOption | None:
         try:
-            cost = block_cost(self.graph, self._nodes(cut), config, self.device)
+            needs = block_area(self.graph, self._nodes(cut), config, self.device)
         except UnsupportedError:
             return None
         finally:
             spend("plays", 1, len(self.graph.nodes) - cut)
-        needs = dict(cost.resources)
-        return BlockOption(config, float(cost.interval_clocks), float(cost.latency_clocks),
-                           tuple(needs.get(r, 0.0) for r in self.names), float(cost.offchip_bytes))
+        return BlockOption(config, tuple(needs.get(r, 0.0) for r in self.names), partial(self._interval, cut, config),
+                           partial(self._latency, cut, config))
 
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""

@@ -171,6 +171,11 @@ class AcceleratorSearch:
         self.weights = np.eye(len(self.names))
         """Of resources, row by row, as linear programmes found them; the first ones look at one resource alone."""
         self.lows: dict[tuple[int, int], Floats] = {}
+        self.items: dict[int, list[LayerOptions]] = {}
+        self.floors: dict[int, float] = {}
+        """By cut whose paces were looked at, clocks that no frame goes below, as far as is known."""
+        self.settled = inf
+        """What no frame at any other cut goes below."""
         self.steady: FoundAccelerator | None = None
         self.full: dict[int, int] = {}
         """By cut, the longest interval found at which not even fractions of engines fit."""
@@ -477,8 +482,12 @@ class AcceleratorSearch:
         Paces of a single cut are halved: at a pace a frame takes about as long as at the next shorter one that was tried, or
         longer. When the time is over, promises of cuts are bounds.
         """
+        if known is None and self.cuts == (0,):
+            known, _ = self._with_least_block(0, self.span()[1], inf)
+            if known is None:
+                raise InfeasibleError(self._reason(self.span()[1]))
         best = known or self._steadiest(replace(limits, until_s=halfway(limits.until_s)))
-        items, floors = dict[int, list[LayerOptions]](), dict[int, float]()
+        self.items, self.floors = {}, {}  # of the clocks that were known before
         settled, shares = inf, phase_shares(self.graph)
         if 0 in self.cuts:
             least = self.blocks.least_clocks(0, alone=True)
@@ -498,7 +507,7 @@ class AcceleratorSearch:
                     best = found if found is not None and found.latency < best.latency else best
             elif len(entry.cuts) == 1:
                 (cut,) = entry.cuts
-                floors[cut] = entry.promise
+                self.floors[cut] = entry.promise
                 for number, search in enumerate(searches):
                     least = self.blocks.least_clocks(cut, alone=True) if cut < count else 0.0
                     low = search.slowest(cut) if search.shares is None else 1
@@ -507,14 +516,18 @@ class AcceleratorSearch:
             else:
                 middle = len(entry.cuts) // 2
                 for half in (entry.cuts[:middle], entry.cuts[middle:]):
-                    heappush(pending, Cuts(max(entry.promise, self._frame_bound(half, most, 0.0, items)), half))
-        most = min(best.latency, limits.ceiling)
-        bound = min([most, settled, *(e.promise for e in pending if isinstance(e, Cuts))])
-        for cut in sorted(floors, key=floors.__getitem__):  # the first ones decide
-            if floors[cut] < min(bound, limits.enough) and not limits.over:
-                floors[cut] = max(floors[cut], self._frame_bound((cut,), most, min(bound, limits.enough), items))
-            bound = min(bound, floors[cut])
-        return replace(best, bound=self._surely(bound))
+                    heappush(pending, Cuts(max(entry.promise, self._frame_bound(half, most, 0.0)), half))
+        self.settled = min([settled, *(e.promise for e in pending if isinstance(e, Cuts))])
+        return replace(best, bound=self.frame_bound(min(best.latency, limits.ceiling), limits))
+
+    def frame_bound(self, most: float, limits: SearchLimits = UNLIMITED) -> float:
+        """What no frame goes below, or `most`, after a search for the quickest; found out as far as limits let it."""
+        bound = min(most, self.settled)
+        for cut in sorted(self.floors, key=self.floors.__getitem__):  # the first ones decide
+            if self.floors[cut] < min(bound, limits.enough) and not limits.over:
+                self.floors[cut] = max(self.floors[cut], self._frame_bound((cut,), most, min(bound, limits.enough)))
+            bound = min(bound, self.floors[cut])
+        return self._surely(bound)
 
     def slowest(self, cut: int) -> int:
         """Clocks of a frame that the engines before a cut take at the least: no more than a pixel per clock."""
@@ -532,11 +545,11 @@ class AcceleratorSearch:
         """Clocks of a frame through dedicated engines of a pace, as far as is known."""
         return max(float(pace), STEADY * self.arrivals.get((cut, pace), 0.0)) if cut else 0.0
 
-    def _frame_bound(self, cuts: tuple[int, ...], most: float, enough: float, known: dict[int, list[LayerOptions]]) -> float:
+    def _frame_bound(self, cuts: tuple[int, ...], most: float, enough: float) -> float:
         """What one frame takes at the least at any of some cuts, as far as that is below `most`, or what is `enough`.
 
         Layers in front of the first cut have engines of their own, and arrays are at least those of one of the cuts; what lies
-        between is left out. `known` are engines by node.
+        between is left out.
         """
         cut, arrays = cuts[0], None
         if np.any(self.room(cut, max(1, int(most))).left < -TOLERANCE):
@@ -546,10 +559,10 @@ class AcceleratorSearch:
             if not len(arrays.needs):
                 return most
         for i in range(cut):
-            if i not in known:
-                known[i] = self._engines_of_frame(i, max(1, int(most)), most)
-                spend("frames", 1, sum(len(item.needs) for item in known[i]))
-        items = [item for i in range(cut) for item in known[i] if max(item.members) < cut]
+            if i not in self.items:
+                self.items[i] = self._engines_of_frame(i, max(1, int(most)), most)
+                spend("frames", 1, sum(len(item.needs) for item in self.items[i]))
+        items = [item for i in range(cut) for item in self.items[i] if max(item.members) < cut]
         if any(not any(i in item.members and len(item.needs) for item in items) for i in range(cut)):
             return most
         return min(most, FrameProgramme(self.frames, cut, items, arrays, most).least(enough))
