@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -131,7 +133,9 @@ def main() -> None:
         if network not in graphs:
             graphs = {network: graph_of(network)}
         rows.append(found := row(network, graphs[network], board, goal))
-        known["summary"] = summary(rows)
+        known |= {"summary": summary(rows), "date": datetime.now(UTC).date().isoformat(),
+                  "versions": f"Python {platform.python_version()}, {platform.machine()}",
+                  "command": "python bench/one_answer.py --json FILE"}
         if options.json:
             replace_text(options.json, json.dumps(known, indent=1) + "\n")
         print(f"{network:20} {board:10} {goal:10} " + (found["error"] if "error" in found else (

@@ -8,8 +8,9 @@ bounds holds over the whole space. `Options.fold` and `Options.architecture` nar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import cast
 
 from dovetail.certificate.accelerators import accelerator_words
 from dovetail.certificate.check import space_words
@@ -19,6 +20,7 @@ from dovetail.ir import Graph
 from dovetail.partition.accelerator.architecture import (
     ARRAYS_ALONE,
     CHOICES,
+    AcceleratedRegion,
     JudgedAccelerator,
     accelerated_device,
     judge,
@@ -27,6 +29,8 @@ from dovetail.partition.accelerator.architecture import (
     region_of,
     smaller_regions,
 )
+from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.runs import promising_run
 from dovetail.partition.accelerator.search import SearchLimits
 from dovetail.partition.effort import worked
 from dovetail.partition.options import AUTO, DIRECT, Options
@@ -45,8 +49,11 @@ which then need only be proven no better.
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
-LONGER = 5.0
+LONGER = 3.0
 """Times the time of all other forms that accelerators are sought. Chosen: the largest networks then take a minute and a half."""
+
+SHORTER = 2
+"""Shorter runs of layers that accelerators are sought for, at the most. Chosen, not measured."""
 
 Solve = Callable[[Platform, Assignment, float], Plan]
 """The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits.
@@ -126,6 +133,8 @@ class PlanQuestion:
     pins: Assignment
     solve: Solve
     progress: Progress
+    inside: dict[frozenset[str], tuple[Graph, Blocks]] = field(default_factory=dict)
+    """By nodes that accelerators were sought for: these cut out, and arrays for them as far as they are priced."""
 
     def tried(self, form: FpgaForm, reached: float = inf) -> Plan | None:
         """The best plan of a form, or any that is no better than what is reached already; None where limits leave none."""
@@ -164,18 +173,55 @@ def weigh(asked: PlanQuestion) -> Space:
         return found
     kinds = [Architecture.AUTO] if proven(options.goal) else list(CHOICES)  # the fastest need not be the thriftiest
     for kind in kinds:
-        reached, form = min((p.objective for p in found.plans if p is not None), default=inf), None
+        reached, together = min((p.objective for p in found.plans if p is not None), default=inf), cast("FpgaForm | None", None)
         try:
             words, form = accelerator(asked, kind, reached)
         except (InfeasibleError, UnsupportedError) as reason:
             which = "accelerators" if kind is Architecture.AUTO else f"{kind} accelerators"
             found = replace(found, notes=(*found.notes, f"{which}: none is weighed; {reason}"))
         else:
-            found = replace(found, words=(*found.words, words), forms=(*found.forms, form),
-                            plans=(*found.plans, asked.tried(form)))
+            together, plan = form, asked.tried(form)
+            found = replace(found, words=(*found.words, words), forms=(*found.forms, form), plans=(*found.plans, plan))
         if kind is Architecture.AUTO and len(fpgas) == 1:
-            kinds += apart(asked, form)
+            kinds += apart(asked, together)
+    return with_shorter_runs(asked, found) if proven(options.goal) and not asked.pins else found
+
+
+def with_shorter_runs(asked: PlanQuestion, found: Space) -> Space:
+    """With accelerators for fewer layers, as long as they promise to be better beside other devices, and are."""
+    for _ in range(SHORTER):
+        held = [(plan.objective, form) for form, plan in zip(found.forms, found.plans, strict=True)
+                if form.judged is not None and plan is not None]
+        if not held:
+            break
+        reached, (_, form) = min(p.objective for p in found.plans if p is not None), min(held, key=lambda pair: pair[0])
+        if (run := _promising(asked, form, reached)) is None:
+            break
+        try:
+            words, shorter = accelerator(asked, Architecture.AUTO, reached, run)
+        except InfeasibleError:
+            break
+        plan = asked.tried(shorter)
+        found = replace(found, words=(*found.words, words), forms=(*found.forms, shorter), plans=(*found.plans, plan))
+        if plan is None or plan.objective >= reached:
+            break
     return found
+
+
+def _promising(asked: PlanQuestion, form: FpgaForm, reached_s: float) -> AcceleratedRegion | None:
+    """The run of fewer layers that promises most, by what the accelerator takes now and others take of every node alone."""
+    graph, device = asked.graph, accelerated_device(asked.platform)
+    assert form.judged is not None, "asked of accelerators only"
+    assert device.clock_hz is not None, "costs of an FPGA need its clock"
+    others = []
+    for name in (d.name for d in asked.platform.devices if d.name != device.name):
+        plan = asked.tried(FpgaForm(asked.platform, {node.name: whole_on(name) for node in graph.nodes}))
+        others += [] if plan is None else [[node.compute_s for node in plan.nodes]]
+    if not others:
+        return None
+    at = [i for i, node in enumerate(graph.nodes) if node.name in form.held]
+    return promising_run(graph, AcceleratedRegion(at[0], at[-1] + 1), form.judged.clocks / device.clock_hz,
+                         [min(each) for each in zip(*others, strict=True)], asked.options.goal is Goal.THROUGHPUT, reached_s)
 
 
 def apart(asked: PlanQuestion, together: FpgaForm | None) -> list[Architecture]:
@@ -231,8 +277,10 @@ def _so_far(asked: PlanQuestion, least: float) -> str:
     return f"folds, {objective(least, asked.options.goal)} so far" if least < inf else "folds"
 
 
-def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf) -> tuple[str, FpgaForm]:
-    """The best accelerator of a kind for the run of layers that the board's FPGA can compute, and what was chosen from.
+def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
+                run: AcceleratedRegion | None = None) -> tuple[str, FpgaForm]:
+    """The best accelerator of a kind for a run of layers, the longest that the board's FPGA can compute unless told, and what
+    was chosen from.
 
     One that takes longer than `ceiling` is no better than what is known.
 
@@ -242,7 +290,7 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf) -
     """
     graph, goal, device = asked.graph, asked.options.goal, accelerated_device(asked.platform)
     asked.progress(f"choose {kind} accelerator", 0, 1)
-    inside, pins, judged = _largest_that_fits(asked, device, kind, ceiling)
+    inside, pins, judged = _largest_that_fits(asked, device, kind, ceiling, run)
     asked.progress(f"choose {kind} accelerator", 1, 1)
     for name, split in asked.pins.items():
         if pins.get(name, split) != split or (name not in pins and device.name in split.devices):
@@ -262,30 +310,33 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf) -
                            frozenset(pins), kinds, (note, *outside[:1]))
 
 
-def _limits(asked: PlanQuestion, device: Device, kind: Architecture, ceiling: float) -> SearchLimits:
-    """How far accelerators are sought: below the objective reached, for so long; kinds one by one share that time."""
+def _limits(asked: PlanQuestion, device: Device, further: bool, ceiling: float) -> SearchLimits:
+    """How far accelerators are sought: below the objective reached, for so long; `further` ones share that time."""
     goal, until_s = asked.options.goal, LONGER * asked.options.total_s
-    if not proven(goal) or (kind is not Architecture.AUTO and asked.options.architecture is None):
+    if not proven(goal) or (further and asked.options.architecture is None):
         until_s /= len(CHOICES)
     if not proven(goal):
         return SearchLimits(enough=0.0, until_s=worked() + until_s)
     return SearchLimits(ceiling * (device.clock_hz or inf), until_s=worked() + until_s)
 
 
-def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture,
-                       ceiling: float) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
+def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, ceiling: float,
+                       run: AcceleratedRegion | None) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
     """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
     graph = asked.graph
-    region, smaller = region_of(graph, device, kind), smaller_regions(graph, device)
+    region, smaller = run or region_of(graph, device, kind), smaller_regions(graph, device)
     while True:
         pins = pinned(graph, region, device.name)
-        inside = cut_out(graph, pins, asked.platform.host, device.name)
+        if (held := frozenset(pins)) not in asked.inside:
+            alone = cut_out(graph, pins, asked.platform.host, device.name)
+            asked.inside[held] = alone, Blocks(alone, device)
+        inside, blocks = asked.inside[held]
+        limits = _limits(asked, device, kind is not Architecture.AUTO or run is not None, ceiling)
         try:
-            limits = _limits(asked, device, kind, ceiling)
-            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits)
+            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits, blocks)
         except InfeasibleError:
             found = next((r for r in smaller if 0 < r.stop - r.start < region.stop - region.start), None)
-            if kind in ARRAYS_ALONE or found is None:
+            if kind in ARRAYS_ALONE or found is None or run is not None:
                 raise
             region = found
 

@@ -252,6 +252,7 @@ def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: p
     assert block.configuration.map_bytes
     with_maps = block_cost(graph, [n.name for n in graph.nodes], block.configuration, device)
     assert (block.interval, block.latency) == (with_maps.interval_clocks, with_maps.latency_clocks)
+    assert block.offchip_bytes == with_maps.offchip_bytes
 
 
 @pytest.mark.parametrize("scale", [0.06, 0.2])

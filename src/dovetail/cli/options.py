@@ -95,7 +95,7 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
                           "(default: %(default)s, as near as the time allows)")
     sub.add_argument("--time", type=float, default=10.0, metavar="S",
                      help="seconds to search all that FPGAs can become, counted in work, so that every machine finds the same "
-                          "plan; accelerators get up to five times as much (default: %(default)s)")
+                          "plan; accelerators get up to three times as much (default: %(default)s)")
     sub.add_argument("--time-limit", type=float, default=4.0, metavar="S",
                      help="the same for each form of an FPGA by itself (default: %(default)s)")
 

@@ -67,9 +67,10 @@ def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     return joined_latency(graph, nodes, config, 0)
 
 
-def block_area(graph: Graph, nodes: Sequence[str], config: Config, device: Device) -> dict[str, float]:
-    """Resources of the block that these nodes are, as `block_cost` has them, without playing its layer program."""
-    return dict(block_resources(_program(graph, tuple(nodes), config), device.model))
+def block_area(graph: Graph, nodes: Sequence[str], config: Config, device: Device) -> tuple[dict[str, float], int]:
+    """Resources of the block that these nodes are and bytes it moves per frame, as `block_cost` has them, without playing it."""
+    program = _program(graph, tuple(nodes), config)
+    return dict(block_resources(program, device.model)), sum(program.moved_bytes(kind) for kind in TransferKind)
 
 
 def block_multipliers(graph: Graph, nodes: Sequence[str], config: Config) -> int:

@@ -133,15 +133,17 @@ def _longest_run(graph: Graph, able: Sequence[bool], shares: Floats) -> Accelera
 
 
 def judge(graph: Graph, device: Device, architecture: Architecture, goal: Goal,
-          progress: Progress = silent, limits: SearchLimits = UNLIMITED) -> JudgedAccelerator:
+          progress: Progress = silent, limits: SearchLimits = UNLIMITED, blocks: Blocks | None = None) -> JudgedAccelerator:
     """The best accelerator of a kind for a whole graph (`region_of` cut out of a network), with its bound.
+
+    `blocks` are arrays of this graph, as far as they were priced before.
 
     Raises:
         InfeasibleError: none of this kind fits the device.
     """
     if architecture is Architecture.AUTO:
-        return best_of(graph, device, CHOICES, goal, progress, limits)
-    return judged(search_of(graph, device, architecture), architecture, goal, None, limits)
+        return best_of(graph, device, CHOICES, goal, progress, limits, blocks)
+    return judged(search_of(graph, device, architecture, blocks), architecture, goal, None, limits)
 
 
 def search_of(graph: Graph, device: Device, architecture: Architecture, blocks: Blocks | None = None,
@@ -169,14 +171,14 @@ def judged(search: AcceleratorSearch, architecture: Architecture, goal: Goal,
 
 
 def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goal: Goal,
-            progress: Progress = silent, limits: SearchLimits = UNLIMITED) -> JudgedAccelerator:
+            progress: Progress = silent, limits: SearchLimits = UNLIMITED, blocks: Blocks | None = None) -> JudgedAccelerator:
     """The best of several kinds with folds; its bound holds for all of them.
 
     Every kind is searched below the best of those before it, and at the cuts that none before it had. Of single frames the bounds
     come last: none is raised above what no search can raise.
     """
     found, searches = dict[Architecture, JudgedAccelerator](), list[AcceleratorSearch]()
-    reasons, blocks = dict[Architecture, str](), Blocks(graph, device)
+    reasons, blocks = dict[Architecture, str](), blocks or Blocks(graph, device)
     sought = replace(limits, enough=0.0, until_s=part_of(limits.until_s, SOUGHT)) if goal is Goal.LATENCY else limits
     done = set[int]()
     for number, kind in enumerate(choices):

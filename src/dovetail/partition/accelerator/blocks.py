@@ -127,6 +127,7 @@ class BlockOption:
 
     configuration: Config
     needs: tuple[float, ...]
+    offchip_bytes: float
     between: Callable[[], float]
     alone: Callable[[], float]
 
@@ -363,13 +364,13 @@ class Blocks:
 
     def _option(self, cut: int, config: Config) -> BlockOption | None:
         try:
-            needs = block_area(self.graph, self._nodes(cut), config, self.device)
+            needs, moved_bytes = block_area(self.graph, self._nodes(cut), config, self.device)
         except UnsupportedError:
             return None
         finally:
             spend("plays", 1, len(self.graph.nodes) - cut)
-        return BlockOption(config, tuple(needs.get(r, 0.0) for r in self.names), partial(self._interval, cut, config),
-                           partial(self._latency, cut, config))
+        return BlockOption(config, tuple(needs.get(r, 0.0) for r in self.names), float(moved_bytes),
+                           partial(self._interval, cut, config), partial(self._latency, cut, config))
 
     def _short(self, cut: int, config: Config) -> bool:
         """Whether the block takes much of the device's memory with all its maps on the chip."""
