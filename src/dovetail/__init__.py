@@ -1,42 +1,78 @@
 """Dovetail joins CPU, GPU and FPGA into one bit-exact accelerator for convolutional networks.
 
     import dovetail as dt
-    build = dt.compile("model.onnx", platform="tx2-c10gx", out="build/model")
-    build.plan, dt.verify(build), dt.run(build, {"image": x})
+    plan = dt.plan("model.onnx", "tx2-c10gx")
+    build = dt.compile("model.onnx", "tx2-c10gx", "build/model", calibration=images)
+    scores = build.run(frames)
 
-Names are loaded on first use, so that a room can be imported alone where the others' packages are missing.
+Names are loaded on first use, so that a package of ours can be imported alone where the others' dependencies are missing.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dovetail.errors import DovetailError
+    from dovetail.api.functions import compile, evaluate, inspect, load_build, pareto, plan, quantize
+    from dovetail.api.results import Accuracy, BuiltModel, Inspection, ParetoFront, Planned, QuantizedModel, compare
+    from dovetail.comparison import PlanComparison
+    from dovetail.errors import (
+        BuildError,
+        DovetailError,
+        InfeasibleError,
+        MismatchError,
+        ModelError,
+        PlatformError,
+        RangeWarning,
+        ToolError,
+        TransportError,
+        UnsupportedError,
+        UnverifiedError,
+        UsageError,
+    )
     from dovetail.numbers import decide_numbers
     from dovetail.partition.plan import Goal, Mode, Plan
-    from dovetail.pipeline import compile, synthesize_build, write_report
+    from dovetail.pipeline import synthesize_build, write_report
     from dovetail.pipeline import verify_build as verify
     from dovetail.planning import Options, make_plan
     from dovetail.platform.load import load_platform, platform_names
-    from dovetail.runtime.build import Build, load_build, run
+    from dovetail.runtime.build import Build, run
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Build", "DovetailError", "Goal", "Mode", "Options", "Plan", "compile", "decide_numbers", "load_build", "load_platform",
-    "make_plan", "platform_names", "run", "synthesize_build", "verify", "write_report",
-]
-
 _HOMES = {
-    "DovetailError": "errors", "Goal": "partition.plan", "Mode": "partition.plan", "Plan": "partition.plan",
-    "Options": "planning", "compile": "pipeline", "decide_numbers": "numbers", "make_plan": "planning",
-    "synthesize_build": "pipeline", "write_report": "pipeline", "run": "runtime.build", "verify": "pipeline:verify_build",
-    "load_platform": "platform.load", "platform_names": "platform.load", "Build": "runtime.build", "load_build": "runtime.build",
+    "api.functions": ("compile", "evaluate", "inspect", "load_build", "pareto", "plan", "quantize"),
+    "api.results": ("Accuracy", "BuiltModel", "Inspection", "ParetoFront", "Planned", "QuantizedModel", "compare"),
+    "comparison": ("PlanComparison",),
+    "errors": ("BuildError", "DovetailError", "InfeasibleError", "MismatchError", "ModelError", "PlatformError", "RangeWarning",
+               "ToolError", "TransportError", "UnsupportedError", "UnverifiedError", "UsageError"),
+    "numbers": ("decide_numbers",),
+    "partition.options": ("Options",),
+    "partition.plan": ("Goal", "Mode", "Plan"),
+    "pipeline": ("synthesize_build", "verify", "write_report"),
+    "planning": ("make_plan",),
+    "platform.load": ("load_platform", "platform_names"),
+    "runtime.build": ("Build", "run"),
 }
+"""Names by the module that they are loaded from."""
+_CALLED = {"verify": "verify_build"}
+"""What names are called in their modules, where that is longer."""
+
+__all__ = [
+    "Accuracy", "Build", "BuildError", "BuiltModel", "DovetailError", "Goal", "InfeasibleError", "Inspection", "MismatchError",
+    "Mode", "ModelError", "Options", "ParetoFront", "Plan", "PlanComparison", "Planned", "PlatformError", "QuantizedModel",
+    "RangeWarning", "ToolError", "TransportError", "UnsupportedError", "UnverifiedError", "UsageError", "compare", "compile",
+    "decide_numbers", "evaluate", "inspect", "load_build", "load_platform", "make_plan", "pareto", "plan", "platform_names",
+    "quantize", "run", "synthesize_build", "verify", "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module 'dovetail' has no attribute {name!r}")
-    module, _, inner = _HOMES[name].partition(":")
-    return getattr(import_module(f"dovetail.{module}"), inner or name)
+    return getattr(import_module(f"dovetail.{home}"), _CALLED.get(name, name))
+
+
+def __dir__() -> list[str]:
+    """What completion offers: every name, loaded or not."""
+    return sorted({*__all__, "__version__", *(name for name in globals() if name.startswith("__"))})

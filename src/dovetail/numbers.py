@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
-from dovetail.ir.onnx.read import Imported, read_onnx
+from dovetail.ir.onnx.read import Imported, Source, read_model
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, constant_notes, samples_of
 from dovetail.numerics.equalize import Equalise
@@ -33,7 +32,7 @@ class Numbers:
     warnings: tuple[str, ...]
 
 
-def decide_numbers(model: str | Path, calibration: Calibration | None = None, bits: int | None = None,
+def decide_numbers(model: Source, calibration: Calibration | None = None, bits: int | None = None,
                    shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
                    equalise: Equalise = Equalise.AUTO) -> Numbers:
     """Import a model and quantize it, to 8 bits unless told, where it is still float; a QDQ model keeps its numbers.
@@ -41,7 +40,7 @@ def decide_numbers(model: str | Path, calibration: Calibration | None = None, bi
     Raises:
         UsageError: bits are given for a model that came quantized.
     """
-    imported = read_onnx(model, shapes)
+    imported = read_model(model, shapes)
     graph = source = tabulate(imported.graph)
     samples, warnings = samples_of(calibration, graph), list(imported.notes)
     _check_bits(imported, bits)
@@ -55,7 +54,7 @@ def decide_numbers(model: str | Path, calibration: Calibration | None = None, bi
     return Numbers(graph, source, samples, imported, tuple(warnings))
 
 
-def graph_to_plan(model: str | Path, calibration: Calibration | None = None, bits: int | None = None,
+def graph_to_plan(model: Source, calibration: Calibration | None = None, bits: int | None = None,
                   shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
                   equalise: Equalise = Equalise.AUTO) -> tuple[Graph, tuple[str, ...]]:
     """The graph a plan alone needs, with notes: without calibration a float model is planned as the int8 it will become.
@@ -65,7 +64,7 @@ def graph_to_plan(model: str | Path, calibration: Calibration | None = None, bit
     if calibration is not None or bits not in (None, DEFAULT_BITS) or equalise is Equalise.ON:
         numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
         return numbers.graph, numbers.warnings
-    imported = read_onnx(model, shapes)
+    imported = read_model(model, shapes)
     _check_bits(imported, bits)
     graph = tabulate(imported.graph)
     return graph, (*imported.notes, *((AS_INT8,) if graph.integers and not graph.quantized else ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform as machine
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail import __version__
 from dovetail.cost.budget import check_budget
 from dovetail.errors import BuildError, ToolError, UnverifiedError, UsageError
 from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
@@ -26,7 +27,7 @@ from dovetail.fpga.export import export_project
 from dovetail.fpga.links.stored import load_shells
 from dovetail.fpga.toolchain.place import device_of, place_ecp5
 from dovetail.fpga.toolchain.synthesize import synthesize
-from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.read import Source, read_model
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.tensor import Shape
 from dovetail.numbers import Numbers, decide_numbers
@@ -62,39 +63,36 @@ EXPORT_MARKER = "export.json"
 """The file that tells an export folder from anything else."""
 
 
-def compile(model: str | Path, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
-            options: Options | None = None, assignment: Assignment | None = None,
-            calibration: Calibration | None = None, bits: int | None = None,
+def compile(model: Source, platform: str | Platform = "tx2-c10gx", out: str | Path | None = None, *,
+            options: Options | None = None, assignment: Assignment | None = None, calibration: Calibration | None = None,
             shapes: Mapping[str, Shape] | None = None, frames: int | None = None, verify: bool = True,
-            progress: Progress = silent, equalise: Equalise = Equalise.AUTO, bus_bits: int = DEFAULT_BUS_BITS,
-            memory_bits: int | None = None, loaded: Sequence[str] = (), host_pins: int | None = None) -> Build:
-    """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build.
+            progress: Progress = silent) -> Build:
+    """Everything at once: quantize, plan, generate, verify, report. Returns the loaded build, in `build/MODEL` unless told.
 
-    `assignment` pins nodes to splits of your own. `bus_bits` is the width of the hardware's AXI4-Stream ports,
-    `memory_bits` that of the AXI4 port through which reusable engines read memory (that of their beats unless told). Layers of
-    codes in `loaded` (`("all",)`: all that can) have memories for weights, which `runtime.weights.with_weights` changes.
-    `host_pins` writes every hardware part a second time, behind a port of so many pins (`fpga.host_port`).
+    `assignment` pins nodes to splits of your own. Layers of codes in `options.loaded` have memories for weights, which
+    `runtime.weights.with_weights` changes; `options.host_pins` writes every hardware part a second time (`fpga.host_port`).
     `frames` are verified, or as many as simulation is fast enough for: stored samples, then seeded ones; a failed
     verification does not raise, it stands in `verification.json` and in the report.
 
     Raises:
         UnverifiedError: a tool that verifies is missing or failed; the build folder is written nevertheless.
     """
-    target = Path(out) if out is not None else Path("build") / Path(model).stem
+    imported = read_model(model, shapes)
+    target = Path("build") / imported.graph.name if out is None else Path(out)
     check_folder(target, MANIFEST)
     if verify and frames is not None:
         verification.check_frames(frames)
     board = load_platform(platform) if isinstance(platform, str) else platform
-    numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
     options = options or Options()
+    numbers = decide_numbers(imported, calibration, options.bits, None, progress, options.equalise)
     plan, timeline, board = decide(numbers.graph, board, options, assignment, progress)
     program = lower(numbers.graph, plan.assignment)
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
-    hardware = Hardware(bus_bits, memory_bits, host_pins, tuple(loaded))
+    hardware = Hardware(options.bus_bits or DEFAULT_BUS_BITS, options.memory_bits, options.host_pins, tuple(options.loaded))
     with replace_folder(target, MANIFEST) as folder:
         unlinked = write_parts(folder, program, board, hardware, progress)
         numbers = replace(numbers, warnings=(*numbers.warnings, *unlinked))
-        _write_documents(folder, numbers, plan, board, program, Path(model), hardware)
+        _write_documents(folder, numbers, plan, board, program, hardware)
         remember(folder)
         write_trace(folder / "trace.json", timeline)
         build = load_build(folder)
@@ -125,7 +123,7 @@ def check_budgets(program: Program, platform: Platform) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program, model: Path,
+def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platform, program: Program,
                      hardware: Hardware) -> None:
     """The model with its numbers, the plan, the samples, and a manifest that ties them together."""
     replace_bytes(folder / "model.onnx", to_onnx(numbers.graph))
@@ -135,7 +133,7 @@ def _write_documents(folder: Path, numbers: Numbers, plan: Plan, platform: Platf
     replace_bytes(folder / SAMPLES, buffer.getvalue())
     manifest = {
         "schema": SCHEMA,
-        "model": {"name": numbers.graph.name, "file": model.name, "sha256": numbers.imported.sha256},
+        "model": {"name": numbers.graph.name, "file": numbers.imported.file, "sha256": numbers.imported.sha256},
         "platform": platform_to_dict(platform),
         "quantization": {"calibration": numbers.samples.source, "samples": numbers.samples.count},
         "hardware": {**asdict(hardware), "loaded": list(hardware.loaded)},
@@ -154,8 +152,8 @@ def dump(document: object) -> str:
 
 def versions() -> dict[str, str]:
     """What a build was made with; no dates, no machine names."""
-    found = {"python": machine.python_version()}
-    for package in ("dovetail", "numpy", "onnx", "onnxruntime", "scipy"):
+    found = {"python": machine.python_version(), "dovetail": __version__}
+    for package in ("numpy", "onnx", "onnxruntime", "scipy"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
@@ -333,7 +331,7 @@ def _shown(verification: Mapping[str, Any]) -> dict[str, Any]:
             "clocks": verification.get("clocks", {})}
 
 
-def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration | None = None, bits: int | None = None,
+def evaluate_model(model: Source, data: accuracy.LabelledData, calibration: Calibration | None = None, bits: int | None = None,
                    build: Build | None = None, shapes: Mapping[str, Shape] | None = None,
                    progress: Progress = silent, equalise: Equalise = Equalise.AUTO) -> dict[str, Any]:
     """Accuracy on labelled data, agreement with the float network and output noise: integers, ONNX Runtime's int8, a build.
@@ -345,7 +343,7 @@ def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration
         numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
         imported, graph, calibrated = numbers.imported, numbers.graph, accuracy.Calibrated.by(numbers.samples)
     else:
-        imported, graph = read_onnx(model, shapes), build.graph
+        imported, graph = read_model(model, shapes), build.graph
         calibrated = accuracy.calibration_of(build, imported, calibration)
     inputs, labels = accuracy.load_data(data, graph)
     outputs, missing = accuracy.outputs(imported.graph, graph, calibrated.samples, inputs, progress)
@@ -354,4 +352,4 @@ def evaluate_model(model: str | Path, data: str | Path, calibration: Calibration
     warnings = numbers.warnings if build is None else build.manifest["warnings"]
     return {"images": len(next(iter(inputs.values()))), "calibration": calibrated.source, "calibration_samples": calibrated.count,
             **accuracy.judged(graph, outputs, labels), "peer_note": missing,
-            "warnings": [*warnings, *clipped_notes(graph, inputs, str(data))]}
+            "warnings": [*warnings, *clipped_notes(graph, inputs, accuracy.named(data))]}

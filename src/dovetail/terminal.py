@@ -104,7 +104,8 @@ def shares(split: Split) -> str:
     return f"{parts} {split.axis.replace('_', ' ')}" + (f", summed on {split.reducer}" if split.reducer else "")
 
 
-def _area(cost: NodeCost) -> str:
+def area(cost: NodeCost) -> str:
+    """`117 alm 2 m20k`: what a layer takes of FPGAs, registers aside."""
     return " ".join(f"{amount:,.0f} {name}" for used in cost.resources.values() for name, amount in used.items()
                     if amount >= 0.5 and name not in ("register", "ff"))
 
@@ -115,7 +116,7 @@ def plan_table(plan: Plan) -> str:
     for cost in plan.nodes:
         flag = "*" if cost.extrapolated else ""
         rows.append([cost.node, shares(plan.assignment[cost.node]), seconds(cost.latency_s) + flag, joules(cost.energy_j),
-                     _area(cost), cost.why])
+                     area(cost), cost.why])
     lines = [f"{plan.model} on {plan.platform}: {verdict(plan_fields(plan))}", "",
              table(["layer", "device", "time", "energy", "area", "why"], rows, right=(2, 3)), ""]
     lines += [f"  one step up: {plan.limited_by.one_step_up}"] if plan.limited_by is not None else []

@@ -22,7 +22,7 @@ import numpy as np
 from dovetail import cost
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Array, Graph, Node
-from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.read import read_model
 from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, constant_notes, samples_of
 from dovetail.numerics.fast import run_quantized
@@ -163,13 +163,13 @@ def front_of_bits(model: str | Path, data: str | Path, board: Platform, options:
                   shapes: Mapping[str, Shape] | None = None,
                   progress: Progress = silent) -> tuple[BitFront, Graph, tuple[str, ...]]:
     """`bit_front` of a model file on labelled data, with notes; `also` are files of quantized models."""
-    imported = read_onnx(model, shapes)
+    imported = read_model(model, shapes)
     network = imported.graph
     inputs, labels = load_data(data, network)
     if labels is None:
         raise UsageError(f"{model}: not one input and one output of class scores; bits are chosen by right answers")
     samples = samples_of(calibration, network)
-    others = [(Path(other).name, tabulate(read_onnx(other, shapes).graph)) for other in also]
+    others = [(Path(other).name, tabulate(read_model(other, shapes).graph)) for other in also]
     for name, graph in others:
         ends, wanted = ([g.shape(t) for t in (g.inputs[0], g.outputs[0])] for g in (graph, network))
         if not graph.quantized or ends != wanted:

@@ -17,6 +17,7 @@ from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.hardware.folds import Fold
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.reference import run_integer
+from dovetail.partition.options import Options
 from dovetail.partition.plan import whole_on
 from tests.fpga.joined_boards import chain
 
@@ -42,8 +43,8 @@ def test_frames_cross_ports_of_every_width_and_weights_are_loaded_through_them()
 @pytest.mark.verilator
 def test_a_build_has_its_hardware_behind_pins_too(tmp_path: Path) -> None:
     (tmp_path / "chain.onnx").write_bytes(to_onnx(GRAPH))
-    build = pipeline.compile(tmp_path / "chain.onnx", "fic:1", tmp_path / "build", verify=False, host_pins=4,
-                             assignment={"n0": whole_on("fpga0")})
+    build = pipeline.compile(tmp_path / "chain.onnx", "fic:1", tmp_path / "build", verify=False,
+                             options=Options(host_pins=4, pins={"n0": whole_on("fpga0")}))
     (segment,) = build.program.segments
     core, behind = (load_design(build.folder / "fpga" / segment.name / sub) for sub in ("", "pins"))
     found = simulate(behind, to_beats(core, FRAMES))

@@ -39,8 +39,8 @@ def other_weights(graph: Graph, seed: int, names: tuple[str, ...]) -> Graph:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Build:
     folder = tmp_path_factory.mktemp("loaded")
     (folder / "lq.onnx").write_bytes(to_onnx(network(1, 2, 2)))
-    return pipeline.compile(folder / "lq.onnx", "zcu102", folder / "build", assignment=PINNED, options=Options(fold=600),
-                            frames=3, loaded=("all",))
+    return pipeline.compile(folder / "lq.onnx", "zcu102", folder / "build", assignment=PINNED, frames=3,
+                            options=Options(fold=600, loaded=("all",)))
 
 
 def test_a_build_takes_the_weights_of_another_model_and_is_bit_exact_with_them(built: Build, tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
 def test_layers_that_cannot_be_loaded_are_refused_by_name(tmp_path: Path, loaded: str, said: str) -> None:
     (tmp_path / "lq.onnx").write_bytes(to_onnx(network(1, 2, 2)))
     with pytest.raises(UsageError, match=said):
-        pipeline.compile(tmp_path / "lq.onnx", "zcu102", tmp_path / "build", assignment=PINNED, options=Options(fold=600),
-                         verify=False, loaded=(loaded,))
+        pipeline.compile(tmp_path / "lq.onnx", "zcu102", tmp_path / "build", assignment=PINNED, verify=False,
+                         options=Options(fold=600, loaded=(loaded,)))
     assert not (tmp_path / "build").exists()
 
 
@@ -120,7 +120,7 @@ def test_weights_of_another_network_are_refused(built: Build, tmp_path: Path) ->
 def test_boards_that_are_joined_load_their_weights_over_the_links(tmp_path: Path) -> None:
     (tmp_path / "chain.onnx").write_bytes(to_onnx(chain(1, 2, 3)))
     build = pipeline.compile(tmp_path / "chain.onnx", narrow(load_platform("fic:2")), tmp_path / "build", frames=2,
-                             options=Options(fold=90), assignment={"n0": whole_on("fpga1")}, loaded=("n0",))
+                             options=Options(fold=90, loaded=("n0",)), assignment={"n0": whole_on("fpga1")})
     found = pipeline.read_json(build.folder / "verification.json")
     assert found["equal"]
     assert [s["name"] for s in found["segments"]][-1] == "boards0"
@@ -133,7 +133,7 @@ def test_a_layer_that_is_divided_over_boards_loads_a_set_for_every_share(tmp_pat
     (tmp_path / "chain.onnx").write_bytes(to_onnx(graph))
     shares = Split(axis, (Piece("fpga0", 0, 1), Piece("fpga1", 1, 3)))
     build = pipeline.compile(tmp_path / "chain.onnx", narrow(load_platform("fic:2")), tmp_path / "build", verify=False,
-                             options=Options(fold=90), assignment={"n0": shares}, loaded=("n0",))
+                             options=Options(fold=90, loaded=("n0",)), assignment={"n0": shares})
     assert loaded_names(build) == ["n0"]
     assert sorted(build.systems()["boards0"].weights) == ["n0_0_1 weights", "n0_1_3 weights"]
     codes = np.random.default_rng(5).permutation(graph.constants["n0_codes"].array.reshape(-1)).reshape(3, 3, 3, 3)
@@ -151,5 +151,5 @@ def test_a_layer_whose_other_half_stays_on_the_processor_is_not_loaded(tmp_path:
     (tmp_path / "chain.onnx").write_bytes(to_onnx(chain(1, 2, 3)))
     shares = Split(Axis.OUTPUT_CHANNELS, (Piece("fpga", 0, 1), Piece("cpu", 1, 2)))
     with pytest.raises(UsageError, match=r"--loaded n0: not on FPGAs .* \(--fold CLOCKS\), or only in part; none of this plan"):
-        pipeline.compile(tmp_path / "chain.onnx", "zcu102", tmp_path / "build", verify=False, options=Options(fold=90),
-                         assignment={"n0": shares}, loaded=("n0",))
+        pipeline.compile(tmp_path / "chain.onnx", "zcu102", tmp_path / "build", verify=False,
+                         options=Options(fold=90, loaded=("n0",)), assignment={"n0": shares})

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from dovetail.cli import options
+from dovetail.partition.options import WIDTHS
 
 
 def add_commands(commands: options.Commands) -> None:
@@ -19,12 +20,12 @@ def add_commands(commands: options.Commands) -> None:
     build.add_argument("-o", "--output", type=Path, required=True, help="the build folder to write")
     build.add_argument("--frames", type=int, help="frames to verify: calibration samples, then seeded random ones (default: 64, "
                        "or as many as are simulated in a minute, at least 2)")
-    build.add_argument("--bus-bits", type=int, choices=(32, 64, 128, 256, 512), default=64,
+    build.add_argument("--bus-bits", type=int, choices=WIDTHS["bus_bits"], default=64,
                        help="width of the hardware's AXI4-Stream ports (default: %(default)s)")
     build.add_argument("--memory-bits", type=int, metavar="BITS",
                        help="width of the AXI4 port to memory, where reusable engines have one: 128, 64 or 32 "
                             "(default: that of their beats, 128)")
-    build.add_argument("--host-pins", type=int, choices=(1, 2, 4, 8, 16, 32), metavar="PINS",
+    build.add_argument("--host-pins", type=int, choices=WIDTHS["host_pins"], metavar="PINS",
                        help="write the hardware also behind a port of so many pins each way, as FiC's host has 4 "
                             "(fpga/PART/pins; 1, 2, 4, 8, 16 or 32)")
     build.add_argument("--loaded", action="append", default=[], metavar="LAYER",

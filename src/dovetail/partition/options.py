@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
-from dovetail.partition.plan import Goal, Mode, Split
+from dovetail.numerics.equalize import Equalise
+from dovetail.partition.plan import Goal, Mode, Split, whole_on
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_from_dict
@@ -21,19 +23,31 @@ AUTO = "auto"
 DIRECT = "none"
 """The value of `Options.fold` that maps every layer directly."""
 FOLDS = (AUTO, DIRECT)
+WIDTHS = {"bus_bits": (32, 64, 128, 256, 512), "host_pins": (1, 2, 4, 8, 16, 32)}
+"""What ports of generated hardware may be wide."""
+EXAMPLES = {"thrift": "0.01", "gap": "0.005"}
+"""Usual values of fractions, for who gave another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user can ask of a plan beyond model and board."""
+    """What a user can ask beyond model, board and data: of the plan, of its numbers, and of the generated hardware.
+
+    Names may be given for values: `goal="energy"`, `pins={"conv1": "fpga"}`.
+    """
 
     goal: Goal = Goal.LATENCY
+    """What to minimise: `latency`, `energy`, `edp` (their product), or `throughput` (the interval between pipelined frames)."""
     mode: Mode = Mode.CONCURRENT
+    """Whether shares of one layer run at once: `concurrent` or `sequential`."""
     solver: str = "exact"
+    """How to search; `exact` has the tightest bound."""
     budget: str = "shared"
     """`shared`: all nodes of a device share its resources; `per_layer`: each node may take all, as some papers have it."""
     max_latency_s: float | None = None
+    """Refuse plans slower than this."""
     max_energy_j: float | None = None
+    """Refuse plans that use more energy per frame than this."""
     time_limit_s: float = 4.0
     """Work of one search, in seconds that it takes on one machine (see `effort`)."""
     total_s: float = 10.0
@@ -53,7 +67,7 @@ class Options:
     max_parts: int | None = None
     """Most parts that the program may have; see `parts`."""
     pins: Mapping[str, Split] = field(default_factory=dict)
-    """Splits of nodes that are decided already, by their names; `*` in a name stands for anything."""
+    """Splits of nodes that are decided already, or a device's name, by the nodes' names; `*` in one stands for anything."""
     gap: float = 0.0
     """How far from the best, as a fraction of it, a plan may be proven for the search to end."""
     off_grid: bool = True
@@ -62,12 +76,30 @@ class Options:
     """Whether each node says why it is where it is."""
     rivals: bool = True
     """Whether it says so by comparing with the best plan in which it is elsewhere: about half as long as the plan itself."""
+    bits: int | None = None
+    """Bits of a float model's integers, 2 to 8; None: 8."""
+    equalise: Equalise = Equalise.AUTO
+    """Whether channels are scaled towards each other before: `auto` (where it helps), `on`, `off`."""
+    bus_bits: int | None = None
+    """Width of the hardware's AXI4-Stream ports: 32, 64, 128, 256 or 512; None: 64."""
+    memory_bits: int | None = None
+    """Width of the AXI4 port through which reusable engines read memory; None: that of their beats."""
+    host_pins: int | None = None
+    """Write the hardware a second time, behind a port of so many pins each way: 1, 2, 4, 8, 16 or 32."""
+    loaded: Sequence[str] = ()
+    """Layers of LQ codes that get memories for their weights, which the host fills; `("all",)`: all that can."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.thrift < 1:
-            raise UsageError(f"thrift {self.thrift:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.01")
-        if not 0 <= self.gap < 1:
-            raise UsageError(f"gap {self.gap:g}: a fraction of the objective from 0 to below 1 is possible, such as 0.005")
+        for name, kind in (("goal", Goal), ("mode", Mode), ("equalise", Equalise)):
+            object.__setattr__(self, name, _named(name, kind, getattr(self, name)))
+        object.__setattr__(self, "pins", {n: whole_on(s) if isinstance(s, str) else s for n, s in self.pins.items()})
+        for what in ("thrift", "gap"):
+            if not 0 <= (part := getattr(self, what)) < 1:
+                raise UsageError(f"{what} {part:g}: a fraction of the objective from 0 to below 1 is possible, such as "
+                                 f"{EXAMPLES[what]}")
+        for what, widths in WIDTHS.items():
+            if (width := getattr(self, what)) not in (None, *widths):
+                raise UsageError(f"{what.replace('_', ' ')} {width}: {', '.join(map(str, widths))} are possible")
         if self.fill is not None and not 0.01 <= self.fill <= 1:
             raise UsageError(f"fill {self.fill:g}: a part of an FPGA from 0.01 to 1 is possible, such as 0.8")
         if self.max_parts is not None and self.max_parts < 1:
@@ -98,6 +130,14 @@ class Options:
                                  "`dovetail inspect MODEL` lists them")
             found.update(dict.fromkeys(named, split))
         return found
+
+
+def _named(what: str, kind: type[StrEnum], value: str) -> StrEnum:
+    """The value of an enumeration that a name stands for."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(f"{what} {value}: unknown{suggestion(str(value), list(kind))}; possible: {', '.join(kind)}") from None
 
 
 PROOF = Options(off_grid=False, rivals=False)

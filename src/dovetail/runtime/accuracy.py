@@ -27,17 +27,27 @@ Outputs = dict[str, dict[str, Array]]
 """Real outputs by way and tensor."""
 
 
-def load_data(path: str | Path, graph: Graph) -> tuple[dict[str, Array], Array | None]:
+LabelledData = str | Path | tuple[Array, Array] | Mapping[str, Array]
+"""A file, images and their labels, or arrays by name: `x`, `y`, or the network's inputs."""
+
+
+def named(data: LabelledData) -> str:
+    """What errors call data."""
+    return str(data) if isinstance(data, str | Path) else "data"
+
+
+def load_data(data: LabelledData, graph: Graph) -> tuple[dict[str, Array], Array | None]:
     """Frames by input, and for a classifier with one input integer labels `y`, one per frame."""
-    classes = quality.classes(graph)
+    classes, where = quality.classes(graph), named(data)
+    given: Calibration = dict(zip("xy", data, strict=True)) if isinstance(data, tuple) else data
     if classes is None or len(graph.inputs) != 1:
-        return dict(load_samples(path, graph).values), None
-    arrays = load_arrays(Path(path))
+        return dict((load_samples(given, graph) if isinstance(given, str | Path) else samples_of(given, graph)).values), None
+    arrays = {n: np.asarray(x) for n, x in given.items()} if isinstance(given, Mapping) else load_arrays(Path(str(given)))
     if not {"x", "y"} <= set(arrays):
-        raise UsageError(f"{path}: holds {sorted(arrays)}; images under 'x' and labels under 'y' are needed")
-    x, y = frames_for(arrays["x"], graph, graph.inputs[0], str(path)), arrays["y"].reshape(-1)
+        raise UsageError(f"{where}: holds {sorted(arrays)}; images under 'x' and labels under 'y' are needed")
+    x, y = frames_for(arrays["x"], graph, graph.inputs[0], where), arrays["y"].reshape(-1)
     if y.dtype.kind not in "iu" or len(y) != len(x) or y.min(initial=0) < 0 or y.max(initial=0) >= classes:
-        raise UsageError(f"{path}: {counted(len(y), 'label')} of type {y.dtype} for {counted(len(x), 'image')}; one "
+        raise UsageError(f"{where}: {counted(len(y), 'label')} of type {y.dtype} for {counted(len(x), 'image')}; one "
                          f"integer from 0 to {classes - 1} per image is needed")
     return {graph.inputs[0]: x}, y
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -58,17 +59,16 @@ def _on_boards(build: Build, options: argparse.Namespace) -> Build:
 def compile_command(options: argparse.Namespace) -> int:
     """Run `dovetail compile`."""
     board, wanted = board_and_planning(options)
+    wanted = replace(wanted, bits=options.bits, equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
+                     memory_bits=options.memory_bits, host_pins=options.host_pins, loaded=tuple(options.loaded))
     if options.no_verify:
         refuse_unused("compile --no-verify", {"--frames": options.frames}, "nothing is verified; leave it out")
     missing: UnverifiedError | None = None
     try:
         with progress_bar() as progress:
-            build = pipeline.compile(options.model, board, options.output, options=wanted,
-                                     calibration=options.calibration, bits=options.bits, shapes=shapes(options),
-                                     frames=options.frames,
-                                     verify=not options.no_verify, progress=progress, equalise=Equalise(options.equalise),
-                                     bus_bits=options.bus_bits, memory_bits=options.memory_bits, loaded=options.loaded,
-                                     host_pins=options.host_pins)
+            build = pipeline.compile(options.model, board, options.output, options=wanted, calibration=options.calibration,
+                                     shapes=shapes(options), frames=options.frames, verify=not options.no_verify,
+                                     progress=progress)
     except UnverifiedError as error:  # the build is there: say what is in it before saying what is missing
         missing, build = error, load_build(options.output)
     warn(build.manifest["warnings"])

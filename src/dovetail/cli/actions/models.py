@@ -10,7 +10,7 @@ from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
 from dovetail.files import check_file, replace_bytes
 from dovetail.ir.onnx.qonnx_write import to_qonnx
-from dovetail.ir.onnx.read import read_onnx
+from dovetail.ir.onnx.read import read_model
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numbers import decide_numbers
 from dovetail.numerics import quality
@@ -21,7 +21,7 @@ from dovetail.words import counted
 
 def inspect_command(options: argparse.Namespace) -> int:
     """Run `dovetail inspect`."""
-    imported = read_onnx(options.model, shapes(options))
+    imported = read_model(options.model, shapes(options))
     warn(imported.notes)
     document = terminal.inspection(imported.graph)
     emit(options.json, document, lambda: terminal.inspection_table(document))

@@ -1,4 +1,4 @@
-"""The only door for ONNX files: bytes in, bytes out, with limits and plain words about what is wrong."""
+"""The only entry point of ONNX files: bytes in, bytes out, with limits and plain words about what is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 from onnx import numpy_helper
 
 from dovetail.errors import ModelError
@@ -43,14 +43,31 @@ def load(path: Path) -> tuple[Any, str]:
         raise ModelError(f"{path}: the file is empty; export the model again")
     if size > MAX_FILE_BYTES:
         raise ModelError(f"{path}: {size / 2**30:.1f} GiB; models up to {MAX_FILE_BYTES >> 30} GiB are read")
-    content = path.read_bytes()
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(content: bytes, where: str) -> tuple[Any, str]:
+    """The protobuf of a model's bytes, and their sha256."""
     try:
         model = onnx.load_model_from_string(content)
     except DecodeError as error:
-        raise ModelError(f"{path}: not an ONNX file or truncated ({error}); export the model again") from None
+        raise ModelError(f"{where}: not an ONNX file or truncated ({error}); export the model again") from None
     if not model.graph.node:
-        raise ModelError(f"{path}: holds no graph, or an empty one; export the model again")
+        raise ModelError(f"{where}: holds no graph, or an empty one; export the model again")
     return model, hashlib.sha256(content).hexdigest()
+
+
+def whole(content: bytes | onnx.ModelProto, where: str) -> tuple[Any, str]:
+    """The same of a model in memory, which has no folder that weights could lie in."""
+    try:
+        content = content if isinstance(content, bytes) else content.SerializeToString(deterministic=True)
+    except (EncodeError, ValueError):
+        raise ModelError(f"{where}: more than {MAX_FILE_BYTES >> 30} GiB; models up to that are read") from None
+    model, sha256 = parse(content, where)
+    if (tensor := external_tensor(content)) is not None:
+        raise ModelError(f"{where}: tensor {tensor} lies in another file, and a model in memory has none beside it; give the "
+                         "model's path, or load it with onnx.load, which brings such weights")
+    return model, sha256
 
 
 def element_of(value: Any, where: str) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dovetail.errors import ModelError, UnsupportedError
+from onnx import ModelProto
+
+from dovetail.errors import ModelError, UnsupportedError, UsageError
 from dovetail.ir import Graph, Shape
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
@@ -24,6 +27,7 @@ from dovetail.ir.onnx.qonnx_thresholds import code_layers
 from dovetail.ir.onnx.readers import READERS
 from dovetail.ir.onnx.rows import lift, lifts
 from dovetail.ir.onnx.state import MALFORMED, Reader, malformed
+from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.operators.lq import narrow_codes
 from dovetail.ir.passes import drop_still, fold_activations, fold_affine, sink_shuffles, turn_weights
 from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
@@ -92,6 +96,12 @@ class Imported:
     graph: Graph
     sha256: str
     notes: tuple[str, ...] = ()
+    file: str = ""
+    """Name of the file; of a model in memory that of its network, as if it had been a file."""
+
+
+Source = str | Path | bytes | ModelProto | Graph | Imported
+"""Where a network comes from: a file, its bytes, a parsed protobuf, a graph, or what was imported before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +109,13 @@ class Draft:
     """A model on its way in: a file first, then ONNX nodes, then nodes being read, then a graph."""
 
     path: Path
+    """Of the file; of a model in memory its name."""
     shapes: Mapping[str, Shape]
     """Shapes of inputs, by name, as the user states them."""
+    name: str = ""
+    """What the network is called; as the model says where this is empty."""
+    content: bytes | ModelProto | None = None
+    """A model in memory."""
     model: Any = None
     """The parsed protobuf; steps before reading rewrite it."""
     sha256: str = ""
@@ -134,8 +149,9 @@ class ImportStep:
 
 
 def _parse(draft: Draft) -> Draft:
-    model, sha256 = onnx_file.load(draft.path)
-    return replace(draft, model=model, sha256=sha256)
+    model, digest = onnx_file.load(draft.path) if draft.content is None else onnx_file.whole(draft.content, draft.where)
+    model.graph.name = draft.name or model.graph.name
+    return replace(draft, model=model, sha256=digest)
 
 
 def _in_place(change: Callable[[Any, str], tuple[str, ...] | None]) -> Callable[[Draft], Draft]:
@@ -251,13 +267,23 @@ STEPS = (
 """The import, in order. What a step requires, an earlier one ensures."""
 
 
-def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Imported:
+def read_model(source: Source, shapes: Mapping[str, Shape] | None = None) -> Imported:
+    """As `read_onnx`; a network from a file is called as the file is, without its ending."""
+    return read_onnx(source, shapes, Path(source).stem if isinstance(source, str | Path) else "")
+
+
+def read_onnx(source: Source, shapes: Mapping[str, Shape] | None = None, name: str = "") -> Imported:
     """Read a float or quantized model (QDQ, QOperator, QONNX); folds BatchNorm and activations.
 
-    A symbolic batch becomes 1 with a note; other symbolic dimensions need `shapes` (input name to shape). An error names the
-    file; its notes name the step that failed and those before it.
+    A symbolic batch becomes 1 with a note; other symbolic dimensions need `shapes` (input name to shape). The network keeps its
+    name unless another is given. An error names the file; its notes name the step that failed and those before it.
+
+    Raises:
+        UsageError: shapes are given for a graph, which has them.
     """
-    draft = Draft(Path(path), shapes or {})
+    if isinstance(source, Graph | Imported):
+        return _known(source, shapes, name)
+    draft = _drafted(source, shapes or {}, name)
     for i, step in enumerate(STEPS):
         try:
             draft = step.run(draft)
@@ -267,4 +293,22 @@ def read_onnx(path: str | Path, shapes: Mapping[str, Shape] | None = None) -> Im
             error.add_note(f"import step: {step.name}; done before: {', '.join(s.name for s in STEPS[:i]) or 'nothing'}")
             raise error from None
     assert draft.graph is not None
-    return Imported(draft.graph, draft.sha256, draft.notes)
+    file = draft.path.name if draft.content is None else f"{draft.graph.name}.onnx"
+    return Imported(draft.graph, draft.sha256, draft.notes, file)
+
+
+def _drafted(source: str | Path | bytes | ModelProto, shapes: Mapping[str, Shape], name: str) -> Draft:
+    if isinstance(source, str | Path):
+        return Draft(Path(source), shapes, name)
+    own = "" if isinstance(source, bytes) or not source.graph.name.isprintable() else source.graph.name
+    return Draft(Path(name or own or "model"), shapes, name, source)
+
+
+def _known(source: Graph | Imported, shapes: Mapping[str, Shape] | None, name: str) -> Imported:
+    """A network that was read before, perhaps under another name."""
+    found = source if isinstance(source, Imported) else \
+        Imported(source, sha256(to_onnx(source)).hexdigest(), (), f"{source.name}.onnx")
+    if shapes:
+        raise UsageError(f"model {found.graph.name}: shapes are given for {', '.join(shapes)}, but a graph has its shapes; leave "
+                         "them out")
+    return found if not name else replace(found, graph=replace(found.graph, name=name))

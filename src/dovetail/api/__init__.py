@@ -1,0 +1,1 @@
+"""Python's interface: `import dovetail as dt` offers what is here, loaded on first use."""
