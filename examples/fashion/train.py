@@ -24,7 +24,7 @@ try:
     from torch import Tensor, nn
     from torch.nn import functional
 except ImportError as error:
-    sys.exit(f"{error}. Training needs torch, onnx and onnxruntime: pip install 'dovetail[train]'")
+    sys.exit(f"{error}. Training needs torch, onnx and onnxruntime: pip install 'dovetail-accel[train]'")
 
 from dataset import load, normalise
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         DovetailError,
         InfeasibleError,
         MismatchError,
+        MissingToolError,
         ModelError,
         PlatformError,
         RangeWarning,
@@ -43,8 +44,9 @@ _HOMES = {
     "api.functions": ("compile", "evaluate", "inspect", "load_build", "pareto", "plan", "quantize"),
     "api.results": ("Accuracy", "BuiltModel", "Inspection", "ParetoFront", "Planned", "QuantizedModel", "compare"),
     "comparison": ("PlanComparison",),
-    "errors": ("BuildError", "DovetailError", "InfeasibleError", "MismatchError", "ModelError", "PlatformError", "RangeWarning",
-               "ToolError", "TransportError", "UnsupportedError", "UnverifiedError", "UsageError"),
+    "errors": ("BuildError", "DovetailError", "InfeasibleError", "MismatchError", "MissingToolError", "ModelError",
+               "PlatformError", "RangeWarning", "ToolError", "TransportError", "UnsupportedError", "UnverifiedError",
+               "UsageError"),
     "numbers": ("decide_numbers",),
     "partition.options": ("Options",),
     "partition.plan": ("Goal", "Mode", "Plan"),
@@ -58,11 +60,12 @@ _CALLED = {"verify": "verify_build"}
 """What names are called in their modules, where that is longer."""
 
 __all__ = [
-    "Accuracy", "Build", "BuildError", "BuiltModel", "DovetailError", "Goal", "InfeasibleError", "Inspection", "MismatchError",
-    "Mode", "ModelError", "Options", "ParetoFront", "Plan", "PlanComparison", "Planned", "PlatformError", "QuantizedModel",
-    "RangeWarning", "ToolError", "TransportError", "UnsupportedError", "UnverifiedError", "UsageError", "compare", "compile",
-    "decide_numbers", "evaluate", "inspect", "load_build", "load_platform", "make_plan", "pareto", "plan", "platform_names",
-    "quantize", "run", "synthesize_build", "verify", "write_report",
+    "Accuracy", "Build", "BuildError", "BuiltModel", "DovetailError", "Goal", "InfeasibleError", "Inspection",
+    "MismatchError", "MissingToolError", "Mode", "ModelError", "Options", "ParetoFront", "Plan", "PlanComparison",
+    "Planned", "PlatformError", "QuantizedModel", "RangeWarning", "ToolError", "TransportError", "UnsupportedError",
+    "UnverifiedError", "UsageError", "compare", "compile", "decide_numbers", "evaluate", "inspect", "load_build",
+    "load_platform", "make_plan", "pareto", "plan", "platform_names", "quantize", "run", "synthesize_build", "verify",
+    "write_report",
 ]
 
 

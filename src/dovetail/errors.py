@@ -33,6 +33,10 @@ class ToolError(DovetailError):
     """An external tool is missing, failed or ran out of time; the message says how to get or mend it."""
 
 
+class MissingToolError(ToolError):
+    """An external tool is not installed."""
+
+
 class UnverifiedError(ToolError):
     """A build is complete and kept, but a tool that verifies it is missing or failed."""
 

@@ -47,7 +47,7 @@ def wide(columns: int = 1000) -> Iterator[None]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Columns as wide as their contents; where the last has no room beside the others, it stands below its row."""
+    """Columns as wide as their contents; the last is wrapped, or stands below its row where it has no room beside the others."""
     limit = _WIDEST.get() or max(20, shutil.get_terminal_size((160, 24)).columns)
     everything = [[shortened(row[0], max(12, limit // 3)), *row[1:]] for row in (head, *rows)]
     widths = [max(len(r[i]) for r in everything) for i in range(len(head))]
@@ -56,12 +56,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
     lines = []
     for row in everything:
         cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, shown, strict=False))]
-        line = "  ".join(cells).rstrip()
-        lines.append(line if len(line) <= limit else line[:limit - 1] + "…")
+        lines += _wrapped(cells, limit) if beside else ["  ".join(cells).rstrip()]
         if not beside and row[-1] and row is not everything[0]:
             lines += textwrap.wrap(row[-1], limit, initial_indent="    ", subsequent_indent="    ")
     lines.insert(1, "  ".join("─" * w for w in shown)[:limit])
     return "\n".join(lines)
+
+
+def _wrapped(cells: Sequence[str], limit: int) -> list[str]:
+    """A row whose last cell goes on in lines of its own, below where it began."""
+    *first, last = cells
+    before = "".join(f"{cell}  " for cell in first)
+    words = textwrap.wrap(last.strip(), max(limit - len(before), 1)) if len(before) + len(last.rstrip()) > limit else [last]
+    return [f"{before}{words[0]}".rstrip(), *(" " * len(before) + more for more in words[1:])]
 
 
 def inspection(graph: Graph) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_a_missing_router_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.delenv("DOVETAIL_NEXTPNR", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(place.importlib.util, "find_spec", lambda name: None)
-    message = ("nextpnr-ecp5: not found; install it with pip install 'dovetail[pnr]', "
+    message = ("nextpnr-ecp5: not found; install it with pip install 'dovetail-accel[pnr]', "
                "or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR")
     with pytest.raises(ToolError, match=f"^{re.escape(message)}$"):
         find_nextpnr()

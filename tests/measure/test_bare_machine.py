@@ -47,4 +47,4 @@ def test_a_gpu_that_is_not_there_is_said_and_nothing_is_written(tmp_path: Path) 
     absent = BARE + "sys.modules['torch'] = None\n" + COMMAND.removeprefix(BARE)
     found = bare(absent, "calibrate", "--device", "gpu", "-o", str(tmp_path / "board.toml"))
     assert (found.returncode, list(tmp_path.iterdir())) == (2, [])
-    assert found.stderr == "dovetail: calibrate --device gpu: PyTorch is not installed; pip install 'dovetail[gpu]'\n"
+    assert found.stderr == "dovetail: calibrate --device gpu: PyTorch is not installed; pip install 'dovetail-accel[gpu]'\n"

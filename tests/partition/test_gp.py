@@ -142,4 +142,4 @@ def test_without_cvxpy_the_message_names_the_extra(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ToolError) as error:
         plan(problem.graph, problem.platform, replace(PROOF, solver="gp"), costs=problem.costs)
     assert str(error.value) == ("solvers gp and gp-paper: clarabel is not installed, and geometric programs are solved with it; "
-                                "run pip install 'dovetail[gp]'")
+                                "run pip install 'dovetail-accel[gp]'")

@@ -365,4 +365,4 @@ def test_a_folder_without_a_build_and_bad_options_are_refused(tmp_path: Path, ca
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("dovetail.cli.actions.serve.find_spec", lambda name: None)
     assert main(["serve", "build"]) == 2
-    assert "pip install 'dovetail[serve]'" in capsys.readouterr().err
+    assert "pip install 'dovetail-accel[serve]'" in capsys.readouterr().err

@@ -20,7 +20,7 @@ def labelled_photos() -> tuple[np.ndarray, np.ndarray]:
     try:
         from PIL import Image
     except ImportError:
-        raise ToolError("photos: Pillow is needed to decode JPEG; install it with pip install 'dovetail[bench]'") from None
+        raise ToolError("photos: Pillow is needed to decode JPEG; install it with pip install 'dovetail-accel[bench]'") from None
     pixels, labels = [], []
     for path in sorted((unpacked(PACKAGE) / "foolbox" / "data").glob("imagenet_*_*.jpg")):
         with Image.open(path) as opened:

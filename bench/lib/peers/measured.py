@@ -13,7 +13,7 @@ FAMILY = "xcup"
 """UltraScale+, because its LUTs, registers, block memories and DSPs are what papers list."""
 DEVICE: Mapping[str, float] = {"lut": 274_080, "bram36": 912, "dsp": 2_520}
 """What the ZU9EG of a ZCU102 holds; a block memory or a DSP counts as many LUTs as there are for each (DS891)."""
-INSTALL = "install them with pip install 'dovetail[fpga,peers]'"
+INSTALL = "install them with pip install 'dovetail-accel[fpga,peers]'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dovetail.files import replace_text
 from dovetail.progress import Progress
 
 PLAIN = {"─": "-", "…": "...", "µ": "u", "·": ".", "–": "-", "—": "-", "±": "+-", "×": "x", "→": "->", "≥": ">=", "≤": "<=",
-         "∞": "inf", "\u202f": " ", "\u00a0": " "}
+         "∞": "inf", "✓": "+", "✗": "x", "\u202f": " ", "\u00a0": " "}
 """What stands for our signs where the encoding lacks them."""
 LINES_S = 5.0
 """Seconds between two lines on the progress of one stage. Chosen, not measured."""

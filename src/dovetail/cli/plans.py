@@ -8,7 +8,7 @@ from dovetail.cli import options
 
 
 def add_commands(commands: options.Commands) -> None:
-    """`platforms`, `plan`, `check`, `pareto`, `bits`."""
+    """`platforms`, `plan`, `check`, `compare`, `pareto`, `bits`."""
     platforms = commands.add("platforms", "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
@@ -30,6 +30,11 @@ def add_commands(commands: options.Commands) -> None:
     check.add_argument("plan", type=Path, help="a file of `dovetail plan -o`")
     check.add_argument("certificate", type=Path, help="the file of its --certificate")
     check.add_argument("--model", type=Path, help="where the model is now (default: where it was planned from)")
+
+    compare = commands.add("compare", "what differs between two plans or builds: figures, layers that moved, resources",
+                           "dovetail compare plan.json build/model --json -")
+    compare.add_argument("first", type=Path, help="a file of `dovetail plan -o`, or a build folder")
+    compare.add_argument("second", type=Path, help="another one")
 
     pareto = commands.add("pareto", "the fastest plan for every of several limits on energy, each with its proof",
                           "dovetail pareto model.onnx -p tx2-c10gx --points 20 -o front.svg")

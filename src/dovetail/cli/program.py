@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from dovetail import __version__
-from dovetail.cli import builds, devices, models, plans, reproduce, training
+from dovetail.cli import builds, devices, models, plans, reproduce, setup, training
 from dovetail.cli.options import Commands
 from dovetail.cli.output import abandon_output, flush_output, prepare_streams
 from dovetail.errors import DovetailError, Interrupted
@@ -20,19 +20,31 @@ from dovetail.files import check_file
 from dovetail.platform.schema import suggestion
 from dovetail.processes import Stopped, stopped_by_signals
 
-EXAMPLES = """examples:
+EXAMPLES = """`dovetail COMMAND --help` explains a command; every one answers scripts with `--json -`.
+
+examples:
   dovetail inspect model.onnx                      what is in it, and what each kind of device can take
   dovetail plan model.onnx -p tx2-c10gx            who computes what, how long, why, and how good that is
   dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model
   dovetail verify build/model                      every device against the reference, bit for bit
   dovetail synth build/model                       resources of the FPGA part
 """
+GROUPS = {
+    "start here": ("doctor", "zoo", "inspect"),
+    "numbers": ("quantize", "evaluate", "bits", "train"),
+    "plans": ("platforms", "plan", "pareto", "compare", "check"),
+    "builds": ("compile", "verify", "run", "serve", "report"),
+    "hardware": ("synth", "export", "selftest", "power"),
+    "your own devices": ("new-board", "calibrate", "validate-models", "campaign"),
+    "papers": ("reproduce",),
+}
+"""Commands as help lists them."""
 ACTIONS = {
     "inspect": "models", "zoo": "catalogue", "quantize": "models", "evaluate": "builds", "platforms": "catalogue",
     "plan": "plans", "check": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds",
     "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "power": "builds", "report": "builds",
     "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
-    "serve": "serve",
+    "serve": "serve", "doctor": "setup", "new-board": "setup", "compare": "plans",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
@@ -71,7 +83,13 @@ def _run(options: argparse.Namespace) -> int:
     """The exit code of the command that was asked for."""
     if getattr(options, "json", None) not in (None, "-"):
         check_file(options.json)
-    code = action_of(options.command)(options)
+    action = action_of(options.command)
+    if options.wide:
+        from dovetail.terminal import wide  # here, because help and mistakes need no tables
+        with wide():
+            code = action(options)
+    else:
+        code = action(options)
     flush_output()
     return code
 
@@ -92,15 +110,34 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}{near}; `{self.prog} --help` explains\n")
 
 
+class Grouped(Parser):
+    """Commands in groups, in the order of their use."""
+
+    def format_help(self) -> str:
+        """The program's help."""
+        (commands,) = (a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        known = {action.dest: action for action in commands._get_subactions()}
+        formatter = self._get_formatter()
+        formatter.add_text(self.description)
+        formatter.add_usage("%(prog)s COMMAND ... [-h] [--version]", (), ())
+        for title, names in GROUPS.items():
+            formatter.start_section(title)
+            formatter.add_arguments([known[name] for name in names])
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands with their arguments and examples; every one of them can give its result as JSON."""
-    top: argparse.ArgumentParser = Parser(
+    top: argparse.ArgumentParser = Grouped(
         prog="dovetail", description="Join CPU, GPU and FPGA into one bit-exact accelerator for convolutional networks.",
         epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"dovetail {__version__}")
-    commands = Commands(top.add_subparsers(title="commands", required=True, metavar="COMMAND"))
-    for group in (models, plans, builds, devices, reproduce, training):
+    commands = Commands(top.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser))
+    for group in (models, plans, builds, devices, reproduce, training, setup):
         group.add_commands(commands)
     for command in commands.parsers.choices.values():
+        command.add_argument("--wide", action="store_true", help="tables as wide as they are, not wrapped to the terminal")
         command.add_argument("--json", metavar="FILE", help="write the result as JSON; '-' prints it")
     return top

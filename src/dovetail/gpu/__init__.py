@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from dovetail.gpu.executor import Compiled
 
 
+def cuda_devices() -> tuple[str, ...] | None:
+    """Names of the GPUs that PyTorch reaches; None where PyTorch is not installed."""
+    if find_spec("torch") is None:
+        return None
+    import torch  # here, so that planning for GPUs needs no PyTorch
+    return tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+
+
 def compile(model: str | Path, kind: str = "float16", images: int = 1) -> Compiled:
     """An ONNX model as fast kernels: `compile("m.onnx").run({"x": frames})`.
 
@@ -21,6 +29,6 @@ def compile(model: str | Path, kind: str = "float16", images: int = 1) -> Compil
     `gpu` extra and a CUDA GPU (or TRITON_INTERPRET=1). UnsupportedError names an operator without a kernel.
     """
     if missing := [name for name in ("torch", "triton") if find_spec(name) is None]:
-        raise ToolError(f"GPU: {' and '.join(missing)} not found; install the extra \"gpu\" of dovetail (it needs Linux)")
+        raise ToolError(f"GPU: {' and '.join(missing)} not found; get them with pip install 'dovetail-accel[gpu]' (Linux)")
     from dovetail.gpu.executor import compile_graph  # here, so that planning for GPUs needs no PyTorch
     return compile_graph(tabulate(read_onnx(model).graph), kind, images)

@@ -40,7 +40,7 @@ class CudaDevice:
         try:
             import torch
         except ImportError:
-            raise ToolError("calibrate --device gpu: PyTorch is not installed; pip install 'dovetail[gpu]'") from None
+            raise ToolError("calibrate --device gpu: PyTorch is not installed; pip install 'dovetail-accel[gpu]'") from None
         if not torch.cuda.is_available():
             raise ToolError("calibrate --device gpu: PyTorch sees no CUDA device; check the driver, or measure elsewhere and "
                             "use --from")

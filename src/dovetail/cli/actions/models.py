@@ -32,8 +32,6 @@ def quantize_command(options: argparse.Namespace) -> int:
     """Run `dovetail quantize`."""
     if options.output is None and not options.report:
         raise UsageError("quantize: nothing to do; name the model to write with -o FILE, or ask for --report")
-    if options.json is not None and not options.report:
-        raise UsageError("quantize: --json holds the report; add --report")
     if options.output is None:
         refuse_unused("quantize --report", {"--qonnx": options.qonnx}, "name the model to write with -o FILE")
     else:
@@ -49,10 +47,13 @@ def quantize_command(options: argparse.Namespace) -> int:
     warn(numbers.warnings)
     if options.output is not None:
         replace_bytes(options.output, (to_qonnx if options.qonnx else to_onnx)(numbers.graph))
-    if found is not None:
-        emit(options.json, {**found, "warnings": list(numbers.warnings)}, lambda: terminal.quality_table(found))
+    kind = "QONNX" if options.qonnx else "QDQ"
+    written = {} if options.output is None else {"output": str(options.output), "format": kind}
+    document = {"samples": numbers.samples.count, "calibration": numbers.samples.source, **written, **(found or {}),
+                "warnings": list(numbers.warnings)}
+    if found is not None or options.json is not None:
+        emit(options.json, document, lambda: terminal.quality_table(found or {}))
     if options.output is not None and options.json != "-":
-        kind = "QONNX" if options.qonnx else "QDQ"
         print(f"{options.output}: {kind} model with the numbers it came with" if numbers.imported.graph.quantized else
               f"{options.output}: {options.bits or DEFAULT_BITS}-bit {kind} model, scales from "
               f"{counted(numbers.samples.count, 'sample')} ({numbers.samples.source})")

@@ -17,6 +17,7 @@ from dovetail.cli.actions.requested import board_and_planning, named_board, plan
 from dovetail.cli.options import above_zero, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.cli.program import parser
+from dovetail.comparison import PlanComparison, read_side
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.files import check_file, check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.ir.onnx.write import to_onnx
@@ -92,6 +93,13 @@ def _asked(command: str) -> argparse.Namespace:
     if asked.command != "plan":
         raise RefusedError(f"certificate, line 2: `dovetail {asked.command}` makes no plan")
     return asked
+
+
+def compare_command(options: argparse.Namespace) -> int:
+    """Run `dovetail compare`."""
+    both = PlanComparison(read_side(options.first), read_side(options.second))
+    emit(options.json, both.document(), lambda: str(both))
+    return 0
 
 
 def pareto_command(options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 def serve_command(options: argparse.Namespace) -> int:
     """Run `dovetail serve`."""
     if find_spec("aiohttp") is None or find_spec("prometheus_client") is None:
-        raise ToolError("dovetail serve: aiohttp and prometheus-client are needed; run `pip install 'dovetail[serve]'`")
+        raise ToolError("dovetail serve: aiohttp and prometheus-client are needed; run `pip install 'dovetail-accel[serve]'`")
     from dovetail.serve import app  # here, so that other commands need neither
     from dovetail.serve.runner import open_build
     from dovetail.serve.workers import WorkerLimits

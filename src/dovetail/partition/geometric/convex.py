@@ -21,7 +21,7 @@ from dovetail.hardware.shares import Floats
 from dovetail.partition.effort import spend
 from dovetail.partition.geometric.posynomials import GeometricProgram, Monomial, Posynomial, value_of
 
-EXTRA = "pip install 'dovetail[gp]'"
+EXTRA = "pip install 'dovetail-accel[gp]'"
 EXCESS = 30.0
 """What exceeding a cap by all of it costs, in objectives. Chosen, not measured."""
 ABSENT = 1e-12
