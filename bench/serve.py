@@ -32,7 +32,7 @@ import numpy as np
 import tritonclient.http.aio as client
 from tritonclient.utils import InferenceServerException
 
-from dovetail import pipeline
+from dovetail import __version__, pipeline
 from dovetail.ir import Array
 from dovetail.numerics.oracle import session
 from dovetail.partition.plan import whole_on
@@ -262,7 +262,7 @@ def main() -> int:
     record = {
         "command": f"python bench/serve.py --requests {options.requests} --json FILE",
         "date": datetime.now(UTC).date().isoformat(),
-        "versions": {name: version(name) for name in ("dovetail", "aiohttp", "tritonclient", "onnxruntime", "numpy")}
+        "versions": {"dovetail": __version__} | {name: version(name) for name in ("aiohttp", "tritonclient", "onnxruntime", "numpy")}
         | {"python": platform.python_version()},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "load_average_before": round(busy, 2), "note": options.note,
         "model": "examples/fashion/fashion.onnx, all on the CPU", "connections": CONNECTIONS, "queue": QUEUE, "max_batch": BATCH,

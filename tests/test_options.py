@@ -51,7 +51,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 def test_every_argument_of_a_command_is_read_by_it(name: str) -> None:
     sub, known = commands()[name], functions()
     found = reads(ACTIONS[name], action_of(name).__name__, known, set())
-    taken = {a.dest for a in sub._actions if a.choices is None or len(a.choices) > 1} - {"help", "wide"}  # which the program reads
+    taken = {a.dest for a in sub._actions if a.choices is None or len(a.choices) > 1} - {"help", "wide"}  # read by the program
     assert taken - found == set()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dovetail import plugins
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode
@@ -72,7 +73,8 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--objective", choices=[g.value for g in Goal], help=f"what to minimise (default: {Goal.LATENCY.value})")
     sub.add_argument("--mode", choices=[m.value for m in Mode],
                      help=f"whether shares of one layer run at once (default: {Mode.CONCURRENT.value})")
-    sub.add_argument("--solver", choices=SOLVER_NAMES, default="exact", help="how to search (default: %(default)s)")
+    sub.add_argument("--solver", choices=(*SOLVER_NAMES, *plugins.names("solvers")), default="exact",
+                     help="how to search (default: %(default)s)")
     sub.add_argument("--budget", choices=["shared", "per_layer"], default="shared",
                      help="one FPGA for the whole network, or (as papers assume) one per layer")
     sub.add_argument("--max-latency-ms", type=float, help="refuse plans slower than this")

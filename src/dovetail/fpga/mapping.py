@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail import ir
+from dovetail import ir, plugins
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines import layers
 from dovetail.fpga.engines.blocks import blocks_engine
@@ -129,9 +129,10 @@ def engines(graph: Graph, node: Node, inputs: tuple[Format, ...], output: Format
     heading = (f"{node.op.kind} {node.name}: {node.op.attributes()}".removesuffix(": "),
                f"{' + '.join(map(str, inputs))} -> {output}; {pace}.")
     layer = MappedLayer(module, label, heading, inputs, output)
-    if type(node.op) not in ENGINES:
+    build = _engines_of(type(node.op))
+    if build is None:
         raise UnsupportedError(f"{node.name}: no engine for {node.op.kind}; ask `unsupported` first")
-    return ENGINES[type(node.op)](_Site(graph, node, layer, scheme_of(graph, node.inputs[0]).zero, datapath), node.op)
+    return build(_Site(graph, node, layer, scheme_of(graph, node.inputs[0]).zero, datapath), node.op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,14 @@ ENGINES: dict[type[ir.Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
 """The engines of each operator that has any, mapped directly."""
 
 
+def _engines_of(kind: type[ir.Op]) -> Callable[[_Site, Any], tuple[Engine, ...]] | None:
+    """How the engines of an operator are made, by us or by a plug-in; None where there are none."""
+    if kind in ENGINES:
+        return ENGINES[kind]
+    found: plugins.EnginePlugin | None = plugins.by_kind("engines", kind)
+    return None if found is None else found.build
+
+
 def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None:
     """Why a node cannot be mapped, in one sentence; None if it can."""
     if graph.shape(node.output)[0] != 1:
@@ -233,7 +242,7 @@ def reason_unsupported(graph: Graph, node: Node, formats: Formats) -> str | None
         if tensor not in formats:
             shape = "x".join(map(str, graph.shape(tensor)))
             return f"{node.name}: tensor {tensor} ({shape}) has no pixel stream; N,C,H,W, N,C and their flattening have one"
-    if not node.op.still and type(node.op) not in ENGINES:
+    if not node.op.still and _engines_of(type(node.op)) is None:
         return f"{node.name}: no engine for {node.op.kind}"
     found = _reason(graph, node, [formats[t] for t in node.inputs])
     return None if found is None else f"{node.name}: {found}"

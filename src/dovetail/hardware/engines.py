@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail import ir
+from dovetail import ir, plugins
 from dovetail.hardware import rounding
 from dovetail.hardware.adders.digits import Digits, Once, digits_of, multiplier_adders, used_taps
 from dovetail.hardware.adders.slices import Arithmetic, Slices, adders_of, between
@@ -109,7 +109,7 @@ def constant_divisor(graph: Graph, node: Node) -> int | None:
 
 def has_engine(op: Op) -> bool:
     """Whether there is an engine for an operator."""
-    return op.layer is not None or op.learned or type(op) in ROUNDED or type(op) in UNROUNDED
+    return op.layer is not None or op.learned or type(op) in UNROUNDED or _parts_of(type(op)) is not None
 
 
 def joined_engines(engines: Sequence[EngineSizes]) -> EngineSizes:
@@ -155,7 +155,9 @@ def _plain(graph: Graph, question: Question, scans: Scans, sums: Arithmetic | No
         return coded_parts(graph, node, engine, sums)
     if type(node.op) in UNROUNDED:
         return engine | UNROUNDED[type(node.op)](graph, node, node.op, engine)
-    engine |= ROUNDED[type(node.op)](graph, node, node.op, engine)
+    parts = _parts_of(type(node.op))
+    assert parts is not None, "asked of operators with an engine alone"
+    engine |= parts(graph, node, node.op, engine)
     if len(node.inputs) > 1 and (waiting := waiting_beats(graph, node))[0]:  # a FIFO for the faster of several inputs
         engine |= dict(zip(("skip_depth", "skip_bits"), waiting, strict=True))
     if keeps(graph, node):  # pixels are counted, since one value per channel comes with the first; all of the map follows it
@@ -339,6 +341,14 @@ def _shuffled(graph: Graph, node: Node, op: ir.PixelShuffle, engine: Parts) -> P
 
 
 OwnParts = Callable[[Graph, Node, Any, Parts], Parts]
+def _parts_of(kind: type[Op]) -> OwnParts | None:
+    """What the engine of an operator adds, by us or by a plug-in; None where there is no engine."""
+    if kind in ROUNDED:
+        return ROUNDED[kind]
+    found: plugins.EnginePlugin | None = plugins.by_kind("engines", kind)
+    return None if found is None else found.area
+
+
 ROUNDED: dict[type[Op], OwnParts] = {
     ir.Add: _sum, ir.AvgPool: _average, ir.Clip: lambda graph, node, op, engine: {},
     ir.Concat: lambda graph, node, op, engine: {}, ir.GlobalAvgPool: _global_average, ir.MaxPool: _maximum, ir.Mul: _gate,

@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from math import inf
 
+from dovetail import plugins
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Graph
 from dovetail.partition.boards.solver import crowded
@@ -123,6 +124,20 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
+def _solver(name: str) -> Solver:
+    """A solver of ours, or of a plug-in.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if name in SOLVERS:
+        return SOLVERS[name]
+    if name not in plugins.names("solvers"):
+        raise UsageError(f"solver {name}: unknown; possible: {', '.join((*SOLVERS, *plugins.names('solvers')))}")
+    found: Solver = plugins.load("solvers", name)
+    return found
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Without searches for cyclic garbage, of which planning makes none worth the twentieth of its time they take."""
@@ -152,8 +167,7 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
         InfeasibleError: no plan keeps the limits; it names one and by how much it is missed.
         UsageError: an unknown solver.
     """
-    if options.solver not in SOLVERS:
-        raise UsageError(f"solver {options.solver}: unknown; possible: {', '.join(SOLVERS)}")
+    _solver(options.solver)
     latency_s, interval_s = options.max_latency_s, options.max_interval_s
     if options.mode is Mode.SEQUENTIAL and interval_s is not None:
         latency_s, interval_s = min(interval_s, inf if latency_s is None else latency_s), None
@@ -182,7 +196,7 @@ def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float) -> 
     known = [(a, e) for a, e in judged.values() if e.feasible]
     try:
         deadline = _deadline(time_limit_s, len(graph.nodes), solver, explained)
-        search = SOLVERS[solver] if ceiling == inf else partial(exact, ceiling=ceiling)
+        search = _solver(solver) if ceiling == inf else partial(exact, ceiling=ceiling)
         answer, notes = search(problem, known, deadline, asked.gap)
     except InfeasibleError as error:
         raise _by_how_much(problem, time_limit_s) or error from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from platform import machine
 from typing import Any
 
+from dovetail import plugins
 from dovetail.errors import PlatformError
 from dovetail.platform.accelerator import from_entries, to_entries
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
@@ -72,8 +73,21 @@ def example_of(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _shipped() -> Mapping[str, Mapping[str, Any]]:
-    """The entries of every shipped board file by its name."""
-    return {name: shipped("boards", name).values for name in shipped_names("boards")}
+    """The entries of every board file that comes along, or with a plug-in, by its name.
+
+    Raises:
+        PlatformError: a plug-in's board has the name of one of ours.
+    """
+    ours, others = shipped_names("boards"), plugins.names("boards")
+    if taken := sorted({*ours, THIS_MACHINE} & set(others)):
+        raise PlatformError(f"plug-in board {taken[0]}: one of this name comes along; uninstall the plug-in, or rename it")
+    return {**{name: shipped("boards", name).values for name in ours}, **{name: _plugged(name) for name in others}}
+
+
+def _plugged(name: str) -> Mapping[str, Any]:
+    """The entries of a plug-in's board, which is a file or its text."""
+    found = plugins.load("boards", name)
+    return _entries(f"plug-in board {name}", found.read_bytes() if hasattr(found, "read_bytes") else str(found).encode())
 
 
 def load_platform(name_or_path: str) -> Platform:

@@ -17,7 +17,7 @@ from onnx import AttributeProto, TensorProto, helper
 from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir.graph import Graph, Node
 from dovetail.ir.onnx import file as onnx_file
-from dovetail.ir.onnx.write import WRITERS, activated, declared_output, emit_product, leading, read_value
+from dovetail.ir.onnx.write import STORED_WRITERS, activated, declared_output, emit_product, leading, read_value
 from dovetail.ir.onnx.writer import Boundary, FunctionBody, Writer
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
 from dovetail.ir.tensor import Array, Constant, Scheme, scheme_of_scales
@@ -99,7 +99,7 @@ def _node(writer: _QonnxWriter, node: Node) -> None:
     if isinstance(node.op, Coded):
         _coded(writer, node, node.op, scheme, real)
         return
-    if scheme.bits > 16 or type(node.op) not in WRITERS:
+    if scheme.bits > 16 or type(node.op) in STORED_WRITERS:
         raise UnsupportedError(f"{node.name}: {node.op.kind} to {scheme.bits} bits has no form in QONNX; write it with to_onnx")
     if holds_codes(graph, node.output):  # they only move
         activated(writer, node, real, None)

@@ -24,7 +24,7 @@ from dovetail.ir.onnx.layout import sink_transposes
 from dovetail.ir.onnx.pointwise import read_alone, read_cluster, read_table
 from dovetail.ir.onnx.prepare import check_opsets, check_outputs, check_size, inlined, ordered, print_names
 from dovetail.ir.onnx.qonnx_thresholds import code_layers
-from dovetail.ir.onnx.readers import READERS
+from dovetail.ir.onnx.readers import reader_of
 from dovetail.ir.onnx.rows import lift, lifts
 from dovetail.ir.onnx.state import MALFORMED, Reader, malformed
 from dovetail.ir.onnx.write import to_onnx
@@ -67,15 +67,16 @@ def read_node(reader: Reader, node: Any) -> None:
         lift(reader, node, read_node)
         return
     inputs = [i for i in node.input if i]
-    typed = (node.domain in ("", "ai.onnx") or is_qonnx(node)) and node.op_type in READERS
+    typed = node.domain in ("", "ai.onnx") or is_qonnx(node)
+    read = reader_of(node.op_type) if typed else None
     moving = [reader.tensors[t] for i in inputs if (t := reader.tensor(i)) in reader.tensors]
     if inputs and not moving and all(i in reader.constants for i in inputs) and not is_qonnx(node) \
             and node.op_type not in (*QUANTIZERS, "Identity"):
         reader.add_foreign(node)
         return
-    if typed and (node.op_type in ANY_ELEMENT or all(t.element == "float32" for t in moving)):
+    if read is not None and (node.op_type in ANY_ELEMENT or all(t.element == "float32" for t in moving)):
         try:
-            READERS[node.op_type](reader, node, onnx_file.attributes_of(node, reader.where))
+            read(reader, node, onnx_file.attributes_of(node, reader.where))
             return
         except UnsupportedError as reason:
             if any(i in reader.padding for i in inputs):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail import plugins
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Add, AvgPool, Broadcast, Clamp, Clip, Concat, Conv, Gemm, GlobalAvgPool, MaxPool, Mul, Reshape
 from dovetail.ir.onnx.movement import MOVERS, add_moved, add_reshaped, with_output
@@ -408,3 +409,11 @@ READERS: dict[str, Callable[[Reader, Any, Attributes], None]] = {
     "Reshape": _reshape, "Shape": _shape, "Squeeze": _squeeze, "Sub": _sub, "Sum": _add, "Unsqueeze": _unsqueeze,
     **MOVERS,
 }
+
+
+def reader_of(op_type: str) -> Callable[[Reader, Any, Attributes], None] | None:
+    """How an operator of ONNX is read: by us, or else by a plug-in; None where by nobody."""
+    if op_type in READERS or op_type not in plugins.names("operators"):
+        return READERS.get(op_type)
+    found: plugins.OperatorPlugin = plugins.load("operators", op_type)
+    return found.read

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from dovetail import plugins
 from dovetail.errors import UnsupportedError
 from dovetail.ir import RELU, Conv, Gemm, Graph, Node, Op, Opaque, Product, Reduce, Scheme, Tensor
 from dovetail.ir.onnx import file as onnx_file
@@ -136,13 +137,13 @@ def activated(writer: Writer, node: Node, output: str, scheme: Scheme | None) ->
     if scheme is not None and scheme.bits < 8 and not holds_codes(writer.graph, node.output):
         lo, hi = (max(lo, (scheme.lo - scheme.zero) * scheme.scale), min(hi, (scheme.hi - scheme.zero) * scheme.scale))
     if (lo, hi) == (-inf, inf):
-        WRITERS[type(node.op)](writer, node, node.op, output)
+        writer_of(type(node.op))(writer, node, node.op, output)
         return
     if isinstance(node.op, Clip):
         before, name = read_value(writer, node.inputs[0]), node.name
     else:
         before, name = f"{node.output}{writer.sep}pre", f"{node.name}{writer.sep}activation"
-        WRITERS[type(node.op)](writer, node, node.op, before)
+        writer_of(type(node.op))(writer, node, node.op, before)
     if (lo, hi) == (RELU.lo, RELU.hi):
         writer.emit("Relu", [before], output, name)
         return
@@ -365,3 +366,17 @@ STORED_WRITERS: dict[type[Op], Callable[[Writer, Node, Any, str, str], None]] = 
     Coded: onnx_lq.write_coded, Lookup: _lookup, Thresholds: onnx_lq.write_thresholds,
 }
 """How operators are written that store integers themselves (`Op.stores`): stored integers in, stored integers out."""
+
+
+def writer_of(kind: type[Op]) -> Callable[[Writer, Node, Any, str], None]:
+    """How an operator is written: by us, or else by the plug-in that it comes from.
+
+    Raises:
+        UnsupportedError: nobody writes it.
+    """
+    if kind in WRITERS:
+        return WRITERS[kind]
+    found: plugins.OperatorPlugin | None = plugins.by_kind("operators", kind)
+    if found is None:
+        raise UnsupportedError(f"{kind.__name__}: has no form in ONNX; its plug-in must be installed")
+    return found.write
