@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dovetail.report import units
 from dovetail.report.headline import synth_command
+from dovetail.report.hierarchy import Group, hierarchy
 from dovetail.report.markup import Markup, element, not_run, section, table
 from dovetail.report.palette import Report, bar, looks, meter
 from dovetail.words import counted, plural
@@ -24,13 +26,16 @@ BASELINES = {
 def resources(report: Report) -> Markup:
     """Section: what the plan expects to occupy and what synthesis counted, against the budget."""
     synthesized = _counted(report)
-    tables = [t for d in report["platform"]["devices"] if (t := _device_table(report, d, synthesized))]
+    root = hierarchy(report["nodes"], report["model"]["outputs"])
+    tables = [t for d in report["platform"]["devices"] if (t := _device_table(report, d, synthesized, root))]
     if not tables:
         tables = [element("p", "No device of this plan has a limited resource.")]
     missing = None
     if not report["synthesis"] and any(d["kind"] == "fpga" for d in report["platform"]["devices"]):
         missing = not_run("Synthesized counts are missing; the bars show the plan's estimate only.", synth_command(report))
-    return section("resources", "Resources against budget", tables, missing, _foreign(report))
+    lede = element("p", "Seams part what stages take; point at one for its figures.", class_="lede") if any(
+        n.get("resources") for n in report["nodes"]) else None
+    return section("resources", "Resources against budget", lede, tables, missing, _foreign(report))
 
 
 def _counted(report: Report) -> dict[tuple[str, str], float]:
@@ -54,7 +59,8 @@ def _foreign(report: Report) -> Markup | None:
                    "), so those counts stand under FPGA designs and are not drawn against this budget.", class_="muted")
 
 
-def _device_table(report: Report, device: dict[str, Any], synthesized: dict[tuple[str, str], float]) -> Markup | None:
+def _device_table(report: Report, device: dict[str, Any], synthesized: dict[tuple[str, str], float],
+                  root: Group) -> Markup | None:
     name, look = device["name"], looks(report)[device["name"]]
     planned = report["plan"]["resources"].get(name, {})
     kinds = dict.fromkeys([*planned, *device["resources"], *(r for d, r in synthesized if d == name)])
@@ -64,18 +70,32 @@ def _device_table(report: Report, device: dict[str, Any], synthesized: dict[tupl
     for kind in kinds:
         used, limit = planned.get(kind, (None, None))
         limit = limit if limit is not None else device["resources"].get(kind)
-        rows.append((kind, units.count(limit), _filled(used, limit, look), _filled(synthesized.get((name, kind)), limit, look)))
+        parts = _shares(report, root, name, kind)
+        rows.append((kind, units.count(limit), _filled(used, limit, look, parts),
+                     _filled(synthesized.get((name, kind)), limit, look)))
     return table(f"Resources of {name}" + (f" ({device['family']})" if device["family"] else ""),
                  ("Resource", "Budget", "Plan's estimate", "Synthesized"), rows, numeric=(1,), class_="bars")
 
 
-def _filled(used: float | None, limit: float | None, look: str) -> Markup:
+def _shares(report: Report, root: Group, device: str, kind: str) -> list[tuple[str, float]]:
+    """What stages take of a device's resource."""
+    found = []
+    for child in root.children:
+        members, name = (child.members, child.name) if isinstance(child, Group) else ((child,), report["nodes"][child]["name"])
+        used = sum((report["nodes"][i].get("resources") or {}).get(device, {}).get(kind, 0.0) for i in members)
+        found += [(name, used)] if used >= 0.5 else []
+    return found
+
+
+def _filled(used: float | None, limit: float | None, look: str, parts: Sequence[tuple[str, float]] = ()) -> Markup:
     if used is None:
         return element("span", "not counted", class_="muted")
     if not limit:
         return element("span", units.count(used if float(used).is_integer() else round(used)))
     over = element("strong", " over budget", class_="flag bad") if used > limit else None
-    return meter(used / limit, look, f"{units.count(round(used))} ({units.percent(used / limit)})", over)
+    words = f"{units.count(round(used))} ({units.percent(used / limit)})"
+    seams = [(f"{name}: {units.count(round(own))} ({units.percent(own / limit)})", own / limit) for name, own in parts]
+    return meter(used / limit, look, words, over, parts=seams)
 
 
 def baselines(report: Report) -> Markup:

@@ -18,7 +18,7 @@ from dovetail.errors import BuildError
 from dovetail.fpga.design import Design
 from dovetail.ir import Graph, Node
 from dovetail.partition.plan import NodeCost, Plan, Split
-from dovetail.platform.device import Device, Link, ModelSet, Platform
+from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
 from dovetail.report.model_chart import chart_entry
 from dovetail.schedule.list_schedule import Timeline
@@ -55,7 +55,7 @@ def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, ex
                      "devices": [_device(d) for d in platform.devices],
                      "links": [_link(link) for link in platform.links]},
         "plan": plan_fields(plan),
-        "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name)) for node in graph.nodes],
+        "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name), platform) for node in graph.nodes],
         "timeline": {"makespan_s": timeline.makespan_s, "tasks": timeline.tasks, "buffers": timeline.buffers},
         **{key: extras[key] for key in EXTRAS},
     }
@@ -125,7 +125,7 @@ def _model(graph: Graph, plan: Plan) -> dict[str, object]:
     }
 
 
-def _node(graph: Graph, node: Node, split: Split | None, cost: NodeCost | None) -> dict[str, object]:
+def _node(graph: Graph, node: Node, split: Split | None, cost: NodeCost | None, platform: Platform) -> dict[str, object]:
     shapes = graph.input_shapes(node)
     return {
         **({} if cost is None else _fields(cost, COST_FIELDS)),
@@ -138,13 +138,22 @@ def _node(graph: Graph, node: Node, split: Split | None, cost: NodeCost | None) 
         "shape": graph.shape(node.output),
         "axis": split.axis if split else None,
         "reducer": split.reducer if split else None,
-        "pieces": _pieces(split) if split else [],
+        "pieces": _pieces(node.name, split, platform) if split else [],
     }
 
 
-def _pieces(split: Split) -> Sequence[Mapping[str, object]]:
+def _pieces(node: str, split: Split, platform: Platform) -> Sequence[Mapping[str, object]]:
     total = sum(p.stop - p.start for p in split.pieces)
-    return [{"device": p.device, "start": p.start, "stop": p.stop, "share": (p.stop - p.start) / total} for p in split.pieces]
+    return [{"device": p.device, "start": p.start, "stop": p.stop, "share": (p.stop - p.start) / total,
+             "engine": _engine(node, platform.device(p.device))} for p in split.pieces]
+
+
+def _engine(node: str, device: Device) -> str | None:
+    """What computes a layer inside an FPGA: an engine of its own, one with its neighbours, or an array that layers share."""
+    if device.kind is not Kind.FPGA:
+        return None
+    design = device.accelerator
+    return "engine" if design is None else "array" if node in design.reusable else "fused" if node in design.fused else "engine"
 
 
 def _device(device: Device) -> dict[str, object]:

@@ -34,7 +34,8 @@ def timeline(report: Report) -> Markup:
     zoom = element("label", "Zoom ", element("input", type="range", min="1", max="16", step="1", value="1", id="zoom"),
                    class_="zoom", hidden=True)
     return section(
-        "timeline", "Timeline of one frame", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]), trace,
+        "timeline", "Timeline of one frame", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]),
+        trace if report["segments"] else None,
         *_measured(report))
 
 

@@ -7,9 +7,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.report import units
-from dovetail.report.markup import Markup, element, join
+from dovetail.report.markup import Markup, breakable, element, join
 from dovetail.report.palette import Report
-from dovetail.report.verdict import ERRORS, best_single, compared, error, figures, frames, limited, limited_share, proof
+from dovetail.report.verdict import (
+    BETTER,
+    ERRORS,
+    best_single,
+    compared,
+    error,
+    figures,
+    frames,
+    limited,
+    limited_share,
+    proof,
+    ratio,
+)
 from dovetail.words import counted, plural
 
 LEAST_GAP = 1e-6
@@ -31,11 +43,27 @@ def headline(report: Report) -> Markup:
         element(
             "h1", element("span", report["model"]["name"], class_="model"), " on ", element("span", report["platform"]["name"])
         ),
+        element("p", lead(report), class_=f"lead {tone}", id="lead"),
+        element("dl", cards(report), class_="cards"),
         element("p", sentence(report), class_=f"verdict {tone}", id="verdict"),
         _executed(report),
-        element("dl", cards(report), class_="cards"),
         id="headline",
     )
+
+
+def lead(report: Report) -> list[object]:
+    """What a plan reaches, what holds it back, and whether it was checked: for who reads nothing else."""
+    plan, checked, single = report["plan"], report["verification"], best_single(report["plan"])
+    reached = [f"{units.rate(plan['interval_s'])}"] if plan["interval_s"] else []
+    reached += [f"one frame in {units.seconds(plan['latency_s'])}", f"{units.joules(plan['energy_j'])} per frame"]
+    alone = ""
+    if single and plan["objective"]:
+        better, worse = BETTER[plan["goal"]]
+        alone = f": {ratio(single[1] / plan['objective'], better, worse)} the {single[0].upper()} alone"
+    found = plan["limited_by"]
+    bottleneck = [" Bottleneck: ", element("strong", breakable(found["name"])), f", {limited_share(plan)}."] if found else []
+    exact = "Not verified yet." if checked is None else "Bit-exact in verification." if checked["equal"] else "NOT bit-exact."
+    return [element("strong", reached[0]), "".join(f", {words}" for words in reached[1:]), f"{alone}.", *bottleneck, f" {exact}"]
 
 
 def used_devices(report: Report) -> list[str]:
@@ -59,6 +87,9 @@ def sentence(report: Report) -> str:
 
 def _executed(report: Report) -> Markup:
     """Who stood in for which device, so that nobody takes an emulation for hardware."""
+    if not report["segments"]:
+        return element("p", f"A plan: nothing has been built or executed. Times and energies are model estimates; {ERRORS}.",
+                       class_="muted")
     ran = dict.fromkeys((s["device"], RUNS_IN.get(s["backend"], s["backend"])) for s in report["segments"])
     said = "Executed here: " if report["verification"] else "Nothing has been executed yet. Here verification runs "
     return element("p", said, "; ".join(f"{device} in {backend}" for device, backend in ran),
@@ -89,11 +120,11 @@ def cards(report: Report) -> Markup:
                 + f"{_status(report)}, solver {plan['solver']}, {plan['mode']} mode")
     return join(
         [
+            _limit(plan),
             _card("Latency", units.seconds(plan["latency_s"]) + error(plan["latency_s"], known.get("latency_s")), alone),
             _pipelined(plan),
             _card("Energy per frame", units.joules(plan["energy_j"]) + error(plan["energy_j"], known.get("energy_j")),
                   "idle power of all devices included"),
-            _limit(plan),
             best,
             gap,
             _bits(report),
@@ -110,19 +141,22 @@ def _pipelined(plan: Mapping[str, Any]) -> Markup | None:
     busy = list(plan["busy_s"].items())[:2]
     if not plan["interval_s"] or not busy:
         return None
-    note = "; ".join(f"{name} busy {units.seconds(seconds)} per frame" for name, seconds in busy)
-    return _card("Pipelined", frames(plan), f"{note}; frames overlap, buffered between devices")
+    note = [[breakable(name), f" busy {units.seconds(seconds)} per frame; "] for name, seconds in busy]
+    return _card("Pipelined", frames(plan), join([*note, "frames overlap, buffered between devices"]))
 
 
 def _limit(plan: Mapping[str, Any]) -> Markup | None:
     """What limits the plan, and what one step up would buy."""
     found = plan["limited_by"]
-    return _card("Limited by", found["name"], f"{limited_share(plan)}; {found['one_step_up']}") if found else None
+    return _card("Bottleneck", breakable(found["name"]), f"{limited_share(plan)}; {found['one_step_up']}") if found else None
 
 
-def _card(name: str, value: str, note: str, tone: str | None = None) -> Markup:
-    return element(
-        "div", element("dt", name), element("dd", value, class_="value"), element("dd", note, class_="note"), class_=tone)
+def _card(name: str, value: str, note: object, tone: str | None = None) -> Markup:
+    """One number; its error in brackets stands behind it in small."""
+    figure, bracket, spread = (value, "", "") if isinstance(value, Markup) else value.partition(" (")
+    small = element("span", f"{bracket}{spread}", class_="spread") if bracket else None
+    return element("div", element("dt", name), element("dd", figure, small, class_="value"),
+                   element("dd", note, class_="note"), class_=tone)
 
 
 def _bits(report: Report) -> Markup:

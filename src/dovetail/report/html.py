@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from dovetail.report.palette import Report, definitions
 from dovetail.report.plan_table import plan_table
 from dovetail.report.trust import provenance, verification
 
-SECTIONS = (
+SECTIONS: tuple[tuple[str, str, Callable[[Report], Markup]], ...] = (
     ("network", "Network", network),
     ("plan", "Plan", plan_table),
     ("timeline", "Timeline", timeline),
@@ -35,13 +36,20 @@ SECTIONS = (
     ("provenance", "Provenance", provenance),
 )
 """The page below the headline, in reading order: a section's place, its name in the contents, and what draws it."""
+BUILT = ("designs", "verification")
+"""Sections that a plan alone has nothing for."""
 
+COMPONENTS = ("tips.js", "map.js", "table.js", "gantt.js")
+"""Modules of the page, each of which needs no other; the studio has them as well."""
+_MODULE = re.compile(r"^import .*\n|^export (?=function|const)", re.M)
+"""What makes a module of a script, and must not stand inside another."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def render(report: Report) -> str:
     """The whole page for a report made by `collect`."""
-    script = _packaged("report.js")
+    script = bundle()
+    shown = [s for s in SECTIONS if report["segments"] or s[0] not in BUILT]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     slots = {
         "title": text(f"{report['model']['name']} on {report['platform']['name']} · Dovetail"),
@@ -49,16 +57,16 @@ def render(report: Report) -> str:
         "policy": text(
             f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
             "form-action 'none'"),
-        "style": Markup(_packaged("report.css")),
+        "style": Markup(packaged("page.css")),
         "script": Markup(script),
         "definitions": definitions(),
         "headline": headline(report),
-        "contents": element("ol", [element("li", element("a", name, href=f"#{ident}")) for ident, name, _ in SECTIONS]),
-        "sections": join([make(report) for _, _, make in SECTIONS]),
-        "json": embedded_json({"report": dict(report), "details": _details(report)}),
+        "contents": element("ol", [element("li", element("a", name, href=f"#{ident}")) for ident, name, _ in shown]),
+        "sections": join([make(report) for _, _, make in shown]),
+        "json": embedded_json({"report": dict(report), "details": details(report)}),
     }
     # One pass over the template only: a name that looks like a slot is not filled again.
-    return _SLOT.sub(lambda slot: slots[slot.group(1)], _packaged("template.html"))
+    return _SLOT.sub(lambda slot: slots[slot.group(1)], packaged("template.html"))
 
 
 def write_report(path: Path | str, report: Report) -> None:
@@ -66,12 +74,19 @@ def write_report(path: Path | str, report: Report) -> None:
     replace_text(path, render(report))
 
 
-def _packaged(name: str) -> str:
-    return (resources.files("dovetail.report") / name).read_text(encoding="utf-8")
+def bundle() -> str:
+    """The report's modules as one script: what they import from each other stands before it."""
+    parts = [_MODULE.sub("", packaged(name)) for name in (*COMPONENTS, "report.js")]
+    return f'"use strict";\n(() => {{\n{"".join(parts)}}})();\n'
 
 
-def _details(report: Report) -> dict[str, object]:
-    """Title and lines shown when pointing at a layer (`n` and its index) or a task (`t` and its index)."""
-    shown: dict[str, object] = {f"n{i}": [n["name"], node_details(n)] for i, n in enumerate(report["nodes"])}
+def packaged(name: str) -> str:
+    """A file of the page."""
+    return (resources.files("dovetail.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def details(report: Report) -> dict[str, object]:
+    """Title and lines shown of a layer (`n` and its index) or a task (`t` and its index)."""
+    shown: dict[str, object] = {f"n{i}": [n["name"], node_details(n, report)] for i, n in enumerate(report["nodes"])}
     shown |= {f"t{i}": [t["name"], task_details(t)] for i, t in enumerate(report["timeline"]["tasks"])}
     return shown

@@ -1,8 +1,9 @@
-"""A layered drawing of a network, read like text: layers run left to right and wrap into rows.
+"""A layered drawing of boxes, read like text: layers run left to right and wrap into rows.
 
 Layers are longest paths from the inputs. An edge that spans several layers passes through bends, one per layer
 between, so every piece of it joins neighbouring layers; the order within a layer follows the mean position of
-what feeds it (the barycentre rule of Sugiyama, Tagawa, Toda, 1981), with the main line on top.
+what feeds it (the barycentre rule of Sugiyama, Tagawa, Toda, 1981), with the main line on top. Boxes may have any size:
+those of groups hold drawings of their own.
 """
 
 from __future__ import annotations
@@ -10,20 +11,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 
-BOX_WIDTH, BOX_HEIGHT = 156, 74
+BOX_WIDTH, BOX_HEIGHT = 156, 66
+"""Of a layer."""
 GAP_ACROSS, GAP_DOWN = 34, 30
 BEND_HEIGHT = 12
-MARGIN_ACROSS, MARGIN_DOWN = 46, 14
+MARGIN_ACROSS, MARGIN_DOWN = 34, 14
 ROW_GAP = 34
 LANE = 7
 """Distance between edges that return to the next row side by side."""
+DOCK = 33
+"""Below the top of its box, where an edge leaves and the first one enters; straight lines join boxes of any height."""
 PORT = 13
 """Distance between edges that enter the same box."""
-LAYERS_PER_ROW = 6
+GROWTH = 1.25
+"""Between widths that are tried for a drawing. Chosen."""
 
 Point = tuple[float, float]
+Size = tuple[float, float]
 Edge = tuple[str, str]
 Item = str | tuple[Edge, int]
 """A box by name, or the bend of an edge in a layer."""
@@ -39,22 +44,41 @@ class Drawing:
     paths: Mapping[Edge, str]
 
 
-def arrange(names: Sequence[str], edges: Sequence[Edge]) -> Drawing:
-    """Place boxes (`names` in topological order) and route `edges`."""
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Layers in rows: of every layer its row and left side, of every row its top and bottom."""
+
+    row: Sequence[int]
+    left: Sequence[float]
+    wide: Sequence[float]
+    tops: Sequence[float]
+    bottoms: Sequence[float]
+    width: float
+
+
+def fitted(sizes: Mapping[str, Size], edges: Sequence[Edge], aspect: float) -> Drawing:
+    """The drawing that shows largest where there is room `aspect` times as wide as high."""
+    width = max((w for w, _ in sizes.values()), default=BOX_WIDTH)
+    most, tried = sum(w + GAP_ACROSS for w, _ in sizes.values()), list[Drawing]()
+    while True:
+        tried.append(arrange(sizes, edges, width + 2 * MARGIN_ACROSS))
+        if width >= most:
+            return min(tried, key=lambda d: max(d.width / aspect, d.height))
+        width *= GROWTH
+
+
+def arrange(sizes: Mapping[str, Size], edges: Sequence[Edge], limit: float) -> Drawing:
+    """Place boxes (`sizes` in topological order) and route `edges`; rows end before they are wider than `limit`."""
     edges = tuple(dict.fromkeys(edges))
-    depth = _layers(names, edges)
-    layers = _ordered(names, edges, depth)
-    rows = max(1, ceil(len(layers) / LAYERS_PER_ROW))
-    per_row = max(1, ceil(len(layers) / rows))
-    tops, bottoms = _rows(layers, edges, depth, per_row)
-    places = _places(layers, per_row, tops)
-    columns = min(per_row, len(layers)) if layers else 0
-    width = 2 * MARGIN_ACROSS + columns * BOX_WIDTH + max(0, columns - 1) * GAP_ACROSS
+    depth = _layers(tuple(sizes), edges)
+    layers = _ordered(tuple(sizes), edges, depth)
+    rows = _rows(layers, edges, depth, sizes, limit)
+    places = _places(layers, rows, sizes)
     lanes: dict[int, int] = {}
-    ports = _ports(edges, depth, places)
-    paths = {e: _route(e, depth, places, ports[e], per_row, width, bottoms, lanes) for e in edges}
+    ports = _ports(edges, depth, places, sizes)
+    paths = {e: _route(e, depth, places, sizes, ports[e], rows, lanes) for e in edges}
     boxes = {item: at for item, at in places.items() if isinstance(item, str)}
-    return Drawing(width, (bottoms[-1] if bottoms else 0) + MARGIN_DOWN, boxes, paths)
+    return Drawing(rows.width, (rows.bottoms[-1] if rows.bottoms else 0) + MARGIN_DOWN, boxes, paths)
 
 
 def _layers(names: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
@@ -98,68 +122,78 @@ def _ordered(names: Sequence[str], edges: Sequence[Edge], depth: Mapping[str, in
     return layers
 
 
-def _height(layer: Sequence[Item]) -> float:
-    return sum((BOX_HEIGHT if isinstance(i, str) else BEND_HEIGHT) for i in layer) + GAP_DOWN * len(layer)
+def _high(item: Item, sizes: Mapping[str, Size]) -> float:
+    return sizes[item][1] if isinstance(item, str) else BEND_HEIGHT
 
 
-def _rows(layers: Sequence[Sequence[Item]], edges: Sequence[Edge], depth: Mapping[str, int],
-          per_row: int) -> tuple[list[float], list[float]]:
-    """Top and bottom of every row; rows part further where many edges return."""
-    tops: list[float] = []
-    bottoms: list[float] = []
-    top = float(MARGIN_DOWN)
-    for first in range(0, len(layers), per_row):
+def _rows(layers: Sequence[Sequence[Item]], edges: Sequence[Edge], depth: Mapping[str, int], sizes: Mapping[str, Size],
+          limit: float) -> _Rows:
+    """Layers one after another, in the next row where one would end beyond the limit; rows part where many edges return."""
+    wide = [max((sizes[i][0] for i in layer if isinstance(i, str)), default=0.0) for layer in layers]
+    row, left, x = list[int](), list[float](), float(MARGIN_ACROSS)
+    for i, own in enumerate(wide):
+        new = bool(i) and x + own + MARGIN_ACROSS > limit
+        x = MARGIN_ACROSS if new else x
+        row.append(row[-1] + new if row else 0)
+        left.append(x)
+        x += own + GAP_ACROSS
+    tops, bottoms, top = list[float](), list[float](), float(MARGIN_DOWN)
+    for number in range(row[-1] + 1 if row else 0):
+        mine = [layer for layer, own in zip(layers, row, strict=True) if own == number]
         tops.append(top)
-        bottoms.append(top + max(_height(layer) for layer in layers[first : first + per_row]))
-        crossing = sum(depth[s] < first + per_row <= depth[t] for s, t in edges)
+        bottoms.append(top + max(sum(_high(i, sizes) + GAP_DOWN for i in layer) for layer in mine))
+        crossing = sum(row[depth[s]] <= number < row[depth[t]] for s, t in edges)
         top = bottoms[-1] + ROW_GAP + LANE * max(0, crossing - 1)
-    return tops, bottoms
+    width = max((x + w for x, w in zip(left, wide, strict=True)), default=0.0) + MARGIN_ACROSS
+    return _Rows(row, left, wide, tops, bottoms, width)
 
 
-def _places(layers: Sequence[Sequence[Item]], per_row: int, tops: Sequence[float]) -> dict[Item, Point]:
+def _places(layers: Sequence[Sequence[Item]], rows: _Rows, sizes: Mapping[str, Size]) -> dict[Item, Point]:
     places: dict[Item, Point] = {}
     for index, layer in enumerate(layers):
-        x = float(MARGIN_ACROSS + (index % per_row) * (BOX_WIDTH + GAP_ACROSS))
-        y = tops[index // per_row]
+        y = rows.tops[rows.row[index]]
         for item in layer:
-            places[item] = (x, y)
-            y += (BOX_HEIGHT if isinstance(item, str) else BEND_HEIGHT) + GAP_DOWN
+            places[item] = (rows.left[index], y)
+            y += _high(item, sizes) + GAP_DOWN
     return places
 
 
-def _ports(edges: Sequence[Edge], depth: Mapping[str, int], places: Mapping[Item, Point]) -> dict[Edge, float]:
-    """How far below the middle of its target each edge enters: the topmost straight in, the others under it."""
+def _ports(edges: Sequence[Edge], depth: Mapping[str, int], places: Mapping[Item, Point],
+           sizes: Mapping[str, Size]) -> dict[Edge, float]:
+    """How far below its dock each edge enters its target: the topmost straight in, the others under it."""
     entering: dict[str, list[tuple[float, Edge]]] = {}
     for edge in edges:
         layer = depth[edge[1]] - 1
         last: Item = edge[0] if depth[edge[0]] == layer else (edge, layer)
         entering.setdefault(edge[1], []).append((places[last][1], edge))
-    return {
-        edge: min(PORT * i, BOX_HEIGHT / 2 - 4) for arriving in entering.values() for i, (_, edge) in enumerate(sorted(arriving))
-    }
+    return {edge: min(PORT * i, sizes[edge[1]][1] - DOCK - 4)
+            for arriving in entering.values() for i, (_, edge) in enumerate(sorted(arriving))}
 
 
-def _route(edge: Edge, depth: Mapping[str, int], places: Mapping[Item, Point], port: float, per_row: int, width: float,
-           bottoms: Sequence[float], lanes: dict[int, int]) -> str:
+def _route(edge: Edge, depth: Mapping[str, int], places: Mapping[Item, Point], sizes: Mapping[str, Size], port: float,
+           rows: _Rows, lanes: dict[int, int]) -> str:
     """One edge from the right side of its source over its bends to the left side of its target."""
 
-    def middle(item: Item) -> Point:
+    def dock(item: Item) -> Point:
         x, y = places[item]
-        return x, y + (BOX_HEIGHT if isinstance(item, str) else BEND_HEIGHT) / 2
+        return x, y + (DOCK if isinstance(item, str) else BEND_HEIGHT / 2)
 
-    x, y = middle(edge[0])
-    x += BOX_WIDTH
+    x, y = dock(edge[0])
+    x += sizes[edge[0]][0]
     path = [f"M{x:g} {y:g}"]
     for layer in range(depth[edge[0]] + 1, depth[edge[1]] + 1):
         item: Item = edge[1] if layer == depth[edge[1]] else (edge, layer)
-        to_x, to_y = middle(item)
+        to_x, to_y = dock(item)
         to_y += port if item == edge[1] else 0
-        if layer % per_row == 0:
-            row = layer // per_row - 1
+        row = rows.row[layer - 1]
+        end = rows.left[layer - 1] + rows.wide[layer - 1]
+        if x < end:  # past what is wider above it
+            path.append(f"H{end:g}")
+            x = end
+        if rows.row[layer] != row:
             lane = lanes[row] = lanes.get(row, -1) + 1
-            turn = min(22 + lane * 4, MARGIN_ACROSS - 4)
-            path.append(
-                _return((x, y), (to_x, to_y), (width - MARGIN_ACROSS + turn, MARGIN_ACROSS - turn), bottoms[row] + LANE * lane))
+            turn = min(16 + lane * 4, MARGIN_ACROSS - 4)
+            path.append(_return((x, y), (to_x, to_y), (end + turn, MARGIN_ACROSS - turn), rows.bottoms[row] + LANE * lane))
         elif abs(to_y - y) < 1:
             path.append(f"H{to_x:g}")
         else:
@@ -167,7 +201,7 @@ def _route(edge: Edge, depth: Mapping[str, int], places: Mapping[Item, Point], p
             path.append(f"C{bend:g} {y:g} {bend:g} {to_y:g} {to_x:g} {to_y:g}")
         x, y = to_x, to_y
         if item != edge[1]:
-            x += BOX_WIDTH
+            x += rows.wide[layer]
             path.append(f"H{x:g}")
     return "".join(path)
 

@@ -65,15 +65,16 @@ def compared(plan: Mapping[str, Any]) -> str:
     """The plan beside the CPU alone and the best single device."""
     beside = [("cpu", plan["baselines"].get("cpu")), best_single(plan) or ("", None)]
     pins = " without pins" if plan["pinned"] else ""
-    return ", ".join(f"{_ratio(value / plan['objective'], *BETTER[plan['goal']])} {name} alone{pins} "
+    return ", ".join(f"{ratio(value / plan['objective'], *BETTER[plan['goal']])} {name} alone{pins} "
                      f"({units.rate(value) if plan['goal'] == 'throughput' else units.objective(value, plan['goal'])})"
                      for name, value in dict(beside).items() if value and plan["objective"])
 
 
-def _ratio(ratio: float, better: str, worse: str) -> str:
-    if abs(ratio - 1) < 0.005:
+def ratio(value: float, better: str, worse: str) -> str:
+    """How many times better than something else."""
+    if abs(value - 1) < 0.005:
         return "as good as"
-    return f"{units.significant(ratio)}× {better} than" if ratio > 1 else f"{units.significant(1 / ratio)}× {worse} than"
+    return f"{units.significant(value)}× {better} than" if value > 1 else f"{units.significant(1 / value)}× {worse} than"
 
 
 def proof(plan: Mapping[str, Any]) -> str:

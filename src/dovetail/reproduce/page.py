@@ -73,7 +73,7 @@ def markdown(title: str, items: Sequence[PaperItem], drawings: Mapping[str, str]
 
 def html(title: str, items: Sequence[PaperItem], drawings: Mapping[str, str], tables: Mapping[str, str]) -> str:
     """The page in one file."""
-    style = (resources.files("dovetail.report") / "report.css").read_text(encoding="utf-8")
+    style = (resources.files("dovetail.report") / "page" / "page.css").read_text(encoding="utf-8")
     pictures = [element("p", element("img", src=_embedded(svg), alt=_caption(svg), width="100%", style="max-width: 720px"))
                 for svg in drawings.values()]
     head = element("head", element("meta", charset="utf-8"),
