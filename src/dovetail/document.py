@@ -79,16 +79,16 @@ PLAIN_WORD = Text(r"[A-Za-z0-9_][A-Za-z0-9_+-]{0,254}", "a plain word (letters, 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldPath:
     """Where a value stands: a file, and the path of a field in it; `remedy` is what a user does about a bad one."""
 
     file: str
     remedy: str
     path: str = ""
 
-    def below(self, key: object) -> Place:
+    def below(self, key: object) -> FieldPath:
         step = f"[{key}]" if isinstance(key, int) else f".{_plain(str(key))}" if self.path else _plain(str(key))
-        return Place(self.file, self.remedy, self.path + step)
+        return FieldPath(self.file, self.remedy, self.path + step)
 
     def refuse(self, value: object, need: str) -> NoReturn:
         raise BuildError(f"{self.file}: {f'field {self.path}' if self.path else 'the file'} is {_plain(_shown(value))}; "
@@ -150,7 +150,7 @@ def read_document(path: Path, schema: int, remedy: str, shape: Shape | None = No
         named = found.get("schema") if isinstance(found, dict) else None
         raise BuildError(f"{path}: schema {_plain(repr(named))}; this version reads schema {schema}, build again with it")
     if shape is not None:
-        check(found, shape, Place(str(path), remedy))
+        check(found, shape, FieldPath(str(path), remedy))
     return found
 
 
@@ -159,7 +159,7 @@ def picked(entry: Mapping[str, Any], shape: Mapping[str, Shape]) -> dict[str, An
     return {name: entry[name] for key in shape if (name := key.removesuffix("?")) in entry}
 
 
-def check(value: Any, shape: Shape, place: Place) -> None:
+def check(value: Any, shape: Shape, place: FieldPath) -> None:
     """Refuse a value that has not the shape, by the path of the first field that is wrong."""
     match shape:
         case Anything():
@@ -190,7 +190,7 @@ def check(value: Any, shape: Shape, place: Place) -> None:
             _check_single(value, shape, place)
 
 
-def _check_object(value: Any, shape: Mapping[str, Shape], place: Place) -> None:
+def _check_object(value: Any, shape: Mapping[str, Shape], place: FieldPath) -> None:
     if not isinstance(value, Mapping):
         place.refuse(value, "an object")
     for key, inner in shape.items():
@@ -201,7 +201,7 @@ def _check_object(value: Any, shape: Mapping[str, Shape], place: Place) -> None:
             raise BuildError(f"{place.file}: field {place.below(name).path} is missing; {place.remedy}")
 
 
-def _check_single(value: Any, shape: Shape, place: Place) -> None:
+def _check_single(value: Any, shape: Shape, place: FieldPath) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if shape is str:
         good, need = isinstance(value, str) and _encodable(value), "a text"

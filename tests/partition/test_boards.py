@@ -21,7 +21,7 @@ from dovetail.partition.exact.cuts import Network, price_limits
 from dovetail.partition.exact.fronts import Fronts, Grain, fronts_of
 from dovetail.partition.exact.solver import solve_network
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options
+from dovetail.partition.tables.columns import PricedSplits
 from tests.partition.enumeration import Enumeration
 from tests.partition.test_optimality import shortcut
 from tests.partition.test_pooled import Alike, net_of, ring
@@ -174,7 +174,7 @@ def test_a_window_of_neighbours_moves_on_with_what_it_holds_as_far_apart() -> No
     first, second = (next(t for t in net.tables if t.node.output == tensor).options for tensor in stage.live[:2])
     sizes, boards = (len(first.places), len(second.places)), range(len(names.boards))
 
-    def whole(own: Options, board: int) -> int:
+    def whole(own: PricedSplits, board: int) -> int:
         """The place where one board alone holds all of a tensor."""
         at = names.boards[board]
         filled = own.pattern.held[own.places][:, :, 0, 1] > 0

@@ -12,7 +12,7 @@ from dovetail.partition.parallel.block_steps import MOST_COLUMNS, jumps
 from dovetail.partition.parallel.overlap import arm_devices, join_device
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options, inputs_held, options
+from dovetail.partition.tables.columns import PricedSplits, inputs_held, options
 from dovetail.platform.device import Kind
 from tests.partition.branching import SHAPES, branching
 from tests.partition.test_narrow import wide
@@ -21,7 +21,7 @@ from tests.partition.worlds import Synthetic, platform
 KINDS = ((Kind.CPU, Kind.FPGA), (Kind.CPU, Kind.GPU, Kind.FPGA))
 
 
-def random_columns(choices: list[Options], rng: np.random.Generator) -> tuple[Assignment, dict[str, int]]:
+def random_columns(choices: list[PricedSplits], rng: np.random.Generator) -> tuple[Assignment, dict[str, int]]:
     """Some assignment, and in which of its places it leaves every tensor."""
     path = [int(rng.integers(len(c))) for c in choices]
     return ({c.node.name: c.splits[i] for c, i in zip(choices, path, strict=True)},

@@ -25,7 +25,7 @@ from dovetail.partition.plan import Goal, Status
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import hold_over, looked_at
 from dovetail.partition.solve import plan
-from dovetail.partition.tables.columns import Options, options
+from dovetail.partition.tables.columns import PricedSplits, options
 from tests.partition.worlds import Builder, Synthetic, platform, residual
 
 
@@ -109,7 +109,8 @@ def test_a_bound_from_fewer_columns_holds_for_those_left_out(goal: Goal, monkeyp
     seeds = range(1 if goal is Goal.THROUGHPUT else 3)
     every = [plan(wide(2), platform(seed), replace(PROOF, goal=goal, explained=False), costs=Synthetic(seed)) for seed in seeds]
 
-    def few(problem: Problem, choices: list[Options], limit: int = 0, bounds: list[Floats] | None = None) -> list[Options] | None:
+    def few(problem: Problem, choices: list[PricedSplits], limit: int = 0,
+            bounds: list[Floats] | None = None) -> list[PricedSplits] | None:
         return thin(problem, choices, 100, bounds)
 
     for module in (by_device, throughput):

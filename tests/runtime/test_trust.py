@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from dovetail import document
 from dovetail.cli import main
-from dovetail.document import Each, Maybe, OneOf, Place, Text, Whole, check
+from dovetail.document import Each, FieldPath, Maybe, OneOf, Text, Whole, check
 from dovetail.errors import BuildError, PlatformError, UsageError
 from dovetail.pipeline import export_build
 from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
@@ -207,7 +207,7 @@ def test_a_report_of_a_baseline_of_nothing_compares_with_none(copy: Path) -> Non
 ])
 def test_a_value_of_another_shape_is_refused_in_words(value: object, shape: document.Shape, message: str) -> None:
     with pytest.raises(BuildError, match=message):
-        check(value, shape, Place("file.json", "make it again"))
+        check(value, shape, FieldPath("file.json", "make it again"))
 
 
 def test_mutated_builds_are_refused_or_opened_without_traceback_stray_file_or_command(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dovetail.document import IDENTIFIER, PLAIN_FILE, Place, check
+from dovetail.document import IDENTIFIER, PLAIN_FILE, FieldPath, check
 from dovetail.errors import UsageError
 from dovetail.fpga.axi.memory import MASTER
 from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
@@ -39,7 +39,7 @@ class Project:
         if not is_part(self.part):
             raise UsageError(f"part {self.part!r}: not an order code; letters, digits, - . and _ are possible, such as "
                              "10CX220YF780E5G")
-        place = Place(f"project of {self.core.top!r}", "compile the model again")
+        place = FieldPath(f"project of {self.core.top!r}", "compile the model again")
         check([self.core.top, self.top], [IDENTIFIER], place.below("tops"))
         check([p.name for p in (*self.core.inputs, *self.core.outputs)], [IDENTIFIER], place.below("ports"))
         check(list(self.files), [PLAIN_FILE], place.below("files"))

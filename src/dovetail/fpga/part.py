@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from dovetail import document
-from dovetail.document import IDENTIFIER, INCOMPLETE, NATURAL, PLAIN_FILE, Each, Maybe, OneOf, Place, Whole
+from dovetail.document import IDENTIFIER, INCOMPLETE, NATURAL, PLAIN_FILE, Each, FieldPath, Maybe, OneOf, Whole
 from dovetail.errors import UsageError
 from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.assemble import build_design, load_tensor, loaded_node
@@ -192,11 +192,11 @@ def store_design(design: Design, folder: Path) -> None:
 def load_design(folder: Path) -> Design:
     """A stored design with the Verilog text as it is on disk now; its files lie in its folder and nowhere else."""
     known = document.read_document(folder / DESCRIPTION, SCHEMA, INCOMPLETE, DESIGN)
-    check_folds(known.get("folds", {}), Place(str(folder / DESCRIPTION), INCOMPLETE, "folds"))
+    check_folds(known.get("folds", {}), FieldPath(str(folder / DESCRIPTION), INCOMPLETE, "folds"))
     files = document.read_texts(folder, known["files"])
     memory = known.get("memory")
     if memory is not None and memory["image"] not in files:
-        Place(str(folder / DESCRIPTION), INCOMPLETE, "memory.image").refuse(memory["image"], f"one of {', '.join(files)}")
+        FieldPath(str(folder / DESCRIPTION), INCOMPLETE, "memory.image").refuse(memory["image"], f"one of {', '.join(files)}")
     inputs, outputs = (tuple(StreamPort(**document.picked(p, PORT)) for p in known[way]) for way in ("inputs", "outputs"))
     return Design(known["top"], files, inputs, outputs, tuple(Fifo(**document.picked(f, FIFO)) for f in known["fifos"]),
                   known["adders"], known["latency_cycles"], known["interval_cycles"], tuple(known["notes"]),

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dovetail.cost import clocks
-from dovetail.document import NATURAL, Anything, Each, Maybe, OneOf, Place, check, picked
+from dovetail.document import NATURAL, Anything, Each, FieldPath, Maybe, OneOf, check, picked
 from dovetail.errors import BuildError
 from dovetail.ir import Axis
 from dovetail.partition.pareto import Front
@@ -96,9 +96,9 @@ def plan_from_json(entries: Mapping[str, Any], file: str = "plan") -> Plan:
     if entries.get("schema") != SCHEMA:
         raise BuildError(f"{file}: schema {entries.get('schema')!r} found; this version reads schema {SCHEMA}, "
                          "make the plan again")
-    check(entries, PLAN, Place(file, AGAIN))
+    check(entries, PLAN, FieldPath(file, AGAIN))
     if not isinstance(entries["platform"], str):
-        check(entries["platform"], {"name": str}, Place(file, AGAIN, "platform"))
+        check(entries["platform"], {"name": str}, FieldPath(file, AGAIN, "platform"))
     return _plan(entries)
 
 

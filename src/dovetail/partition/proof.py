@@ -12,7 +12,7 @@ from dovetail.partition.exact.every_way import bound_every_way
 from dovetail.partition.parallel.block_steps import offered
 from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options, options
+from dovetail.partition.tables.columns import PricedSplits, options
 from dovetail.partition.tolerances import TOLERANCE
 
 SLACK = 10 * TOLERANCE
@@ -75,7 +75,7 @@ def on_grid(problem: Problem, assignment: Assignment) -> bool:
     return all(_offered(options(problem, n), assignment[n.name]) for n in problem.graph.nodes)
 
 
-def _offered(own: Options, split: Split) -> bool:
+def _offered(own: PricedSplits, split: Split) -> bool:
     """Whether a split is one of the columns."""
     if any(own.pattern.made.get(i) == split for i in own.columns.tolist()):  # a given split may name devices in any order
         return True

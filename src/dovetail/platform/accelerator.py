@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dovetail.document import NATURAL, Anything, Each, Maybe, OneOf, Place, Whole, check
+from dovetail.document import NATURAL, Anything, Each, FieldPath, Maybe, OneOf, Whole, check
 from dovetail.errors import BuildError, PlatformError
 
 
@@ -71,7 +71,7 @@ def to_entries(accelerator: AcceleratorDesign) -> dict[str, Any]:
             "fused": list(accelerator.fused)}
 
 
-def check_folds(folds: Mapping[str, Any], place: Place) -> None:
+def check_folds(folds: Mapping[str, Any], place: FieldPath) -> None:
     """Refuse lists of numbers that are no fold; null stands for a layer without one."""
     for name, fold in folds.items():
         check(fold, Maybe(FOLD if len(fold or ()) <= len(FOLD) else (*FOLD, PRODUCTS)), place.below(name))
@@ -80,7 +80,7 @@ def check_folds(folds: Mapping[str, Any], place: Place) -> None:
 def from_entries(entries: Any, where: str) -> AcceleratorDesign:
     """What `to_entries` wrote; anything else is refused."""
     try:
-        place = Place(where, "leave it out of board files, `dovetail compile --architecture` chooses it", "accelerator")
+        place = FieldPath(where, "leave it out of board files, `dovetail compile --architecture` chooses it", "accelerator")
         check(entries, ENTRIES, place)
         check_folds(entries["dedicated"], place.below("dedicated"))
         if entries["reusable"]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dovetail.document import NATURAL, Anything, Each, Place, Whole, check
+from dovetail.document import NATURAL, Anything, Each, FieldPath, Whole, check
 from dovetail.errors import BuildError, DovetailError
 from dovetail.ir import Array
 
@@ -132,7 +132,7 @@ def parse_json(text: bytes, shape: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         known: dict[str, Any] = json.loads(text.decode("utf-8"), parse_constant=no_constant)
-        check(known, shape, Place("request", REMEDY))
+        check(known, shape, FieldPath("request", REMEDY))
     except (ValueError, RecursionError) as error:
         refuse(f"request: not readable as JSON ({_shown(str(error))})")
     except BuildError as error:
@@ -220,7 +220,7 @@ def _timeout(parameters: Mapping[str, Any]) -> float | None:
     if "timeout" not in parameters:
         return None
     try:
-        check(parameters["timeout"], Whole(1), Place("request", REMEDY, "parameters.timeout"))
+        check(parameters["timeout"], Whole(1), FieldPath("request", REMEDY, "parameters.timeout"))
     except BuildError as error:
         refuse(str(error))
     return float(parameters["timeout"]) / 1e6

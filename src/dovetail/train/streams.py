@@ -131,7 +131,7 @@ def _pictures(folder: Path, size: int) -> StreamedImages:
     try:
         import PIL  # noqa: F401
     except ModuleNotFoundError:
-        raise ToolError(f"{folder}: pictures need Pillow; get it with pip install 'dovetail[train]'") from None
+        raise ToolError(f"{folder}: pictures need Pillow; get it with pip install 'dovetail-accel[train]'") from None
     if size < 1:
         raise UsageError(f"{folder}: pictures of {size} pixels a side; at least one is needed")
     tests = next((folder / name for name in TESTS if (folder / name).is_dir()), None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dovetail.document import INCOMPLETE, NATURAL, PLAIN_WORD, Place, picked, read_document
+from dovetail.document import INCOMPLETE, NATURAL, PLAIN_WORD, FieldPath, picked, read_document
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.links.bench import SystemRun, simulate_system
@@ -65,7 +65,8 @@ def load_system(name: str, folder: Path) -> System:
     boards = tuple(load_design(folder / name / d) for d in known["devices"])
     for wire in known["wires"]:
         if max(wire["source"], wire["target"]) >= len(boards):
-            Place(str(folder / name / DESCRIPTION), INCOMPLETE, "wires").refuse(wire["link"], f"a link of {len(boards)} boards")
+            at = FieldPath(str(folder / name / DESCRIPTION), INCOMPLETE, "wires")
+            at.refuse(wire["link"], f"a link of {len(boards)} boards")
     return System(name, boards, tuple(known["devices"]), tuple(Wire(**picked(w, WIRE)) for w in known["wires"]), ports["inputs"],
                   ports["outputs"], tuple(known["circuits"]), tuple(known.get("slots", ())), tuple(known.get("warnings", ())))
 

@@ -17,7 +17,7 @@ from dovetail.partition.exact.energy_delay import Point, Region, ends
 from dovetail.partition.exact.refine import refine
 from dovetail.partition.plan import Assignment, Goal, Split
 from dovetail.partition.problem import TOLERANCE, Problem
-from dovetail.partition.tables.columns import Options
+from dovetail.partition.tables.columns import PricedSplits
 
 WASTES = (1.0, 0.5, 0.0, 2.0)
 """Weights of unused room with which partial plans are compared, one search after another: chosen, as none is best for all."""
@@ -30,7 +30,8 @@ LEAST_AIM = 5e-4
 BETTER = 1e-3
 """Fraction by which a guide must cost less than the best plan to be followed: chosen; boards seldom add less to it."""
 FAR = 5e-3
-"""Relative distance of plan and bound beyond which guides are followed once more: plans are asked to be within 0.5 %."""
+"""Relative distance of plan and bound beyond which guides are followed once more: chosen, as plans are
+asked to be within 0.5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class Incumbents:
     loose: list[Assignment] = field(default_factory=list)
     """Plans met that are cut where no candidate is."""
     bound: float = 0.0
-    left: list[Options] = field(default_factory=list)
-    kept: list[Options] = field(default_factory=list)
+    left: list[PricedSplits] = field(default_factory=list)
+    kept: list[PricedSplits] = field(default_factory=list)
     net: Network | None = None
     """The network over the candidates kept; None where none are."""
     guides: list[_Guide] = field(default_factory=list)

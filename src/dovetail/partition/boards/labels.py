@@ -21,6 +21,7 @@ PASSES = 2
 GRAINS = (16.0, 4.0, 1.0, 0.0)
 """Steps in which loads are told apart where labels are too many; none at last. Chosen."""
 HASH = 0x9E3779B1
+"""Spreads keys over 64 bits. Source: 2^32 over the golden ratio, of multiplicative hashing (Knuth)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from dovetail.partition.exact.tree import Tree, relaxed_tree
 from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import QUOTES, Problem
-from dovetail.partition.tables.columns import Options, compacted, options
+from dovetail.partition.tables.columns import PricedSplits, compacted, options
 from dovetail.partition.tables.quotes import LENT, priced_alike
 from dovetail.platform.device import Kind
 
@@ -44,9 +44,10 @@ BEST = 1e-3
 ENOUGH = 3e-3
 """The same in the second half, and for corners of a product: chosen, below the 0.5 % that plans are asked to be within."""
 CLOSE = 3e-3
-"""Relative distance of plan and bound beyond which every board is looked at by itself, where they are few."""
+"""Relative distance of plan and bound beyond which every board is looked at by itself, where they are few. Chosen, not
+measured."""
 
-Build = Callable[[Problem, Tree, list[Options]], Network]
+Build = Callable[[Problem, Tree, list[PricedSplits]], Network]
 POOLED = Cache[tuple[str, ...], Problem]()
 
 
@@ -68,12 +69,12 @@ def pooled_problem(problem: Problem) -> Problem | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class BoardsAnswer:
     """What the pool told: plans and a bound, over which columns it holds of those that were left, and whether that will do."""
 
     answer: Answer
-    left: list[Options]
-    kept: list[Options]
+    left: list[PricedSplits]
+    kept: list[PricedSplits]
     close: bool
 
 
@@ -90,7 +91,7 @@ def of_boards(problem: Problem) -> tuple[str, ...]:
 
 
 def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, float]], deadline: float, tolerance: float,
-                build: Build) -> Found | None:
+                build: Build) -> BoardsAnswer | None:
     """Plans for the boards and a bound on all of them; None where the relaxation does not help."""
     pool, begun = relaxed.pool, worked()
     assert pool is not None, "made by pooled_problem"
@@ -102,7 +103,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     if best is not None:
         choices = strike_dear(relaxed, choices, best, deadline)
         if not all(len(c) for c in choices):
-            return Found(Answer((), state.goal), choices, choices, True)
+            return BoardsAnswer(Answer((), state.goal), choices, choices, True)
         choices = compacted(choices)
     tree = relaxed_tree(relaxed, choices)
     ranking = rank(relaxed, tree, best, deadline)
@@ -129,7 +130,7 @@ def over_boards(problem: Problem, relaxed: Problem, known: list[tuple[float, flo
     beyond = pool.many or bool(state.loose)
     answer = Answer(tuple(state.found), min(state.bound, state.goal) if beyond else state.bound, prices=ranking.prices,
                     off_grid=tuple(state.loose))
-    return Found(answer, state.left, state.kept, close)
+    return BoardsAnswer(answer, state.left, state.kept, close)
 
 
 def _cheapest(net: Network, weights: tuple[float, float], priced: Priced) -> Assignment:
@@ -140,7 +141,7 @@ def _cheapest(net: Network, weights: tuple[float, float], priced: Priced) -> Ass
     return net.assignment(follow(net, priced_costs(net.costs(weights), amounts, priced.prices), priced.to_go))
 
 
-def _searched(state: Incumbents, tree: Tree, ranking: Ranking, choices: list[Options], deadline: float, tolerance: float,
+def _searched(state: Incumbents, tree: Tree, ranking: Ranking, choices: list[PricedSplits], deadline: float, tolerance: float,
               build: Build) -> bool:
     """Plans and a bound from labels that know how full boards are; whether there are any."""
     if not _built(state, tree, ranking, choices, tolerance, build):
@@ -210,7 +211,7 @@ def _look_aside(state: Incumbents, net: Network, share: Share, deadline: float) 
             state.rise(min(fronts.best, cutoff), weights)
 
 
-def _built(state: Incumbents, tree: Tree, ranking: Ranking, choices: list[Options], tolerance: float, build: Build) -> bool:
+def _built(state: Incumbents, tree: Tree, ranking: Ranking, choices: list[PricedSplits], tolerance: float, build: Build) -> bool:
     """Make the network of the columns that a better plan may use; whether it can be made, with nothing left of it if none may."""
     left = ranking.strike(choices, state.goal * (1 - tolerance))
     if not all(len(c) for c in left):

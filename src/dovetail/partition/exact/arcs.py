@@ -14,7 +14,7 @@ import numpy as np
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.partition.effort import slowdown, spend
 from dovetail.partition.exact.cuts import COVERED, Network, Priced, Step, onward, priced_costs
-from dovetail.partition.exact.labels import Found
+from dovetail.partition.exact.labels import FoundPath
 from dovetail.partition.linear_programs import cheapest_walk
 from dovetail.partition.tolerances import PROGRAM_ERROR, ROUNDING
 
@@ -51,7 +51,7 @@ class _Landing:
 
 
 def solve_steps(net: Network, costs: list[Floats], priced: Priced, cutoff: float, seconds: float,
-                tolerance: float, level: int = 0, only: Sequence[Flags] | None = None, least: float = 0.0) -> Found | None:
+                tolerance: float, level: int = 0, only: Sequence[Flags] | None = None, least: float = 0.0) -> FoundPath | None:
     """The best plan below the cut-off, proven to a relative tolerance; None where too many steps are left or time ran out.
 
     With a `level`, the first so many limits are no limits: the largest part taken of one of them, or of the cut-off by the cost,
@@ -63,7 +63,7 @@ def solve_steps(net: Network, costs: list[Floats], priced: Priced, cutoff: float
         return None
     steps, sizes = left
     if not sizes[-1]:
-        return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
+        return FoundPath(None, np.inf, cutoff if only is None else -np.inf, only is None)
     offsets = np.cumsum([0, *sizes])
     out = np.concatenate([s.source + offsets[s.start] for s in steps])
     into = np.concatenate([s.target + offsets[s.stop] for s in steps])
@@ -72,15 +72,15 @@ def solve_steps(net: Network, costs: list[Floats], priced: Priced, cutoff: float
     found = cheapest_walk(out, into, int(offsets[-1]), cost / scale, used, tolerance, seconds, level, slowdown(),
                           least / scale if level else 0.0)
     if found.impossible:
-        return Found(None, np.inf, cutoff if only is None else -np.inf, only is None)
+        return FoundPath(None, np.inf, cutoff if only is None else -np.inf, only is None)
     if found.bound is None:
         return None
     bound = -np.inf if only is not None else min(cutoff, found.bound * scale * (1 - PROGRAM_ERROR))
     if found.arcs is None:
-        return Found(None, np.inf, bound, False)
+        return FoundPath(None, np.inf, bound, False)
     path = _path(len(net.tables), steps, found.arcs)
     legal = path is not None and bool((used[found.arcs, level:].sum(axis=0) <= 1 + ROUNDING * len(net.tables)).all())
-    return Found(path, float(cost[found.arcs].sum()), bound, found.final) if legal else Found(None, np.inf, bound, False)
+    return FoundPath(path, float(cost[found.arcs].sum()), bound, found.final) if legal else FoundPath(None, np.inf, bound, False)
 
 
 def _path(length: int, steps: list[Steps], chosen: Ints) -> tuple[int, ...] | None:

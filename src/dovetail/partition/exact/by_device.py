@@ -25,7 +25,7 @@ from dovetail.partition.parallel.block_steps import jumps, left_out
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound_over
-from dovetail.partition.tables.columns import Options, compacted, inputs_held, options
+from dovetail.partition.tables.columns import PricedSplits, compacted, inputs_held, options
 from dovetail.partition.tables.costs import narrowed, prune, tabulate_all, variable_inputs
 from dovetail.partition.tables.transfers import wide
 
@@ -54,7 +54,7 @@ JUDGED = Cache[tuple[object, ...], Evaluation]()
 class _Ranked:
     """All columns, the tree made of them and what it says of each; `prices` on limits to begin with."""
 
-    choices: list[Options]
+    choices: list[PricedSplits]
     tree: Tree
     ranking: Ranking
 
@@ -150,7 +150,7 @@ def whole_beam(problem: Problem) -> tuple[Assignment, ...]:
     return (found,) if found is not None else ()
 
 
-def choices_of(problem: Problem) -> list[Options]:
+def choices_of(problem: Problem) -> list[PricedSplits]:
     """Candidate columns of all nodes; InfeasibleError if a node has none."""
     choices = [options(problem, n) for n in problem.graph.nodes]
     missing = no_column(problem, choices)
@@ -183,7 +183,7 @@ def best_of(problem: Problem, plans: list[Point]) -> Point | None:
     return min(plans, key=lambda p: problem.score(*p), default=None)
 
 
-def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[Options], plans: list[Point],
+def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[PricedSplits], plans: list[Point],
           deadline: float, tolerance: float) -> Answer | None:
     """The best over the most promising columns; None where even whole placements are too many."""
     kept = thin(problem, core, CORE_LIMIT)
@@ -192,7 +192,7 @@ def _over(problem: Problem, tree: Tree, ranking: Ranking, core: list[Options], p
     return solve_network(network_over(problem, tree, kept), plans, deadline, FEW_LABELS, tolerance, ranking.prices)
 
 
-def network_over(problem: Problem, tree: Tree, choices: list[Options]) -> Network:
+def network_over(problem: Problem, tree: Tree, choices: list[PricedSplits]) -> Network:
     """Tables over the given columns; those of nodes that read one tensor are in the tree already."""
     known = inputs_held(problem) | {c.node.output: c.held for c in choices}
     before = {t.node.output: t.options.held for t in tree.tables}

@@ -31,22 +31,22 @@ COVERED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LiveTensors:
     """Before one node: the tensors alive (produced, still to be read), and those its run leaves alive."""
 
     live: tuple[str, ...]
     after: tuple[str, ...]
 
 
-def stages(problem: Problem) -> tuple[Stage, ...]:
+def stages(problem: Problem) -> tuple[LiveTensors, ...]:
     """Live tensors along the topological order; graph inputs never move and do not count."""
     nodes = problem.graph.nodes
     last = {t: k for k, node in enumerate(nodes) for t in node.inputs}
-    found: list[Stage] = []
+    found: list[LiveTensors] = []
     live: tuple[str, ...] = ()
     for k, node in enumerate(nodes):
         after = tuple(t for t in (*live, node.output) if last.get(t, -1) > k)
-        found.append(Stage(live, after))
+        found.append(LiveTensors(live, after))
         live = after
     return tuple(found)
 
@@ -88,7 +88,7 @@ class Network:
 
     problem: Problem
     tables: tuple[Table, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[LiveTensors, ...]
     limits: tuple[Limit, ...]
     jumps: tuple[Jump, ...] = ()
     leaving: tuple[tuple[Step, ...], ...] = field(default=(), init=False, repr=False)
@@ -187,7 +187,7 @@ def completions(net: Network, costs: list[Floats]) -> list[Floats]:
     return found
 
 
-def _by_table(table: Table, stage: Stage, cost: Floats, rest: Floats) -> Floats:
+def _by_table(table: Table, stage: LiveTensors, cost: Floats, rest: Floats) -> Floats:
     """The least cost of each state before a node whose columns lead on to states that cost `rest`."""
     least = np.minimum.reduceat(cost, table.first, axis=-1) if len(table.first) < cost.shape[-1] else cost
     form = _form(stage.live, stage.after, table.inputs, table.node.output)

@@ -15,12 +15,12 @@ import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.candidates import WHOLE_RANK
-from dovetail.partition.exact.cuts import Stage, priced_costs, stages, taking
+from dovetail.partition.exact.cuts import LiveTensors, priced_costs, stages, taking
 from dovetail.partition.exact.price_search import Reply, maximise_bound
 from dovetail.partition.exact.tree import Hanging, Tree, cheapest, hang, marginals
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options
+from dovetail.partition.tables.columns import PricedSplits
 from dovetail.partition.tables.costs import variable_inputs
 from dovetail.partition.tolerances import ROUGH, TOLERANCE
 
@@ -59,11 +59,11 @@ class Ranking:
         """A lower bound on every plan: each node must use one of its columns."""
         return max(float(b.min()) for b in self.bounds)
 
-    def core(self, choices: list[Options], count: int) -> list[Options]:
+    def core(self, choices: list[PricedSplits], count: int) -> list[PricedSplits]:
         """The most promising columns and all whole placements."""
         return [c.keep(chosen) for c, chosen in zip(choices, self._promising(choices, count), strict=True)]
 
-    def _promising(self, choices: list[Options], count: int) -> list[Ints]:
+    def _promising(self, choices: list[PricedSplits], count: int) -> list[Ints]:
         found = []
         for c, b in zip(choices, self.bounds, strict=True):
             chosen = c.rank == WHOLE_RANK
@@ -71,21 +71,21 @@ class Ranking:
             found.append(chosen.nonzero()[0])
         return found
 
-    def few(self, choices: list[Options], best: float, count: int, times: int) -> bool:
+    def few(self, choices: list[PricedSplits], best: float, count: int, times: int) -> bool:
         """Whether a plan better than `best` may use no more columns than some times those of a core."""
         left = sum([int(np.count_nonzero(b <= best * (1 + TOLERANCE))) for b in self.bounds])
         return left <= times * sum(map(len, self._promising(choices, count)))
 
-    def strike(self, choices: list[Options], best: float) -> list[Options]:
+    def strike(self, choices: list[PricedSplits], best: float) -> list[PricedSplits]:
         """The columns that a plan better than `best` may use."""
         return choices if best == inf else [c.keep((b <= best * (1 + TOLERANCE)).nonzero()[0])
                                             for c, b in zip(choices, self.bounds, strict=True)]
 
-    def of(self, choices: list[Options], left: list[Options]) -> list[Floats]:
+    def of(self, choices: list[PricedSplits], left: list[PricedSplits]) -> list[Floats]:
         """The bounds of some of the columns."""
         return [b[every.columns.searchsorted(own.columns)] for every, b, own in zip(choices, self.bounds, left, strict=True)]
 
-    def without(self, choices: list[Options], left: list[Options], kept: list[Options]) -> float:
+    def without(self, choices: list[PricedSplits], left: list[PricedSplits], kept: list[PricedSplits]) -> float:
         """A lower bound on plans that use a column which was left, but not kept; infinite where all were."""
         found = inf
         for every, b, before, after in zip(choices, self.bounds, left, kept, strict=True):
@@ -154,8 +154,8 @@ def _priced_marginals(problem: Problem, tree: Tree, costs: list[Floats], ceiling
     return found, dict(zip(binding, prices.tolist(), strict=True))
 
 
-def thin(problem: Problem, choices: list[Options], limit: int = STAGE_LIMIT,
-         bounds: list[Floats] | None = None) -> list[Options] | None:
+def thin(problem: Problem, choices: list[PricedSplits], limit: int = STAGE_LIMIT,
+         bounds: list[Floats] | None = None) -> list[PricedSplits] | None:
     """Leave out columns until no array outgrows the limit; None where even whole placements are too many.
 
     Those of low rank go first or, with `bounds` on plans that use each, those of high bounds.
@@ -183,6 +183,7 @@ def _low(merits: Floats) -> float:
     return float(own[int(len(own) * STEP)])
 
 
-def _affordable(problem: Problem, kept: list[Options], k: int, stage: Stage, index: Mapping[str, int], limit: int) -> bool:
+def _affordable(problem: Problem, kept: list[PricedSplits], k: int, stage: LiveTensors, index: Mapping[str, int],
+                limit: int) -> bool:
     table = prod(len(kept[index[t]].places) for t in variable_inputs(problem, kept[k].node)) * len(kept[k])
     return max(table, prod(len(kept[index[t]].places) for t in stage.live) * len(kept[k].places)) <= limit

@@ -18,7 +18,7 @@ from dovetail.partition.exact.separate_bound import least_costs
 from dovetail.partition.exact.tree import TREES, relaxed_tree
 from dovetail.partition.parallel.block_steps import left_out, whole_columns
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options, options
+from dovetail.partition.tables.columns import PricedSplits, options
 from dovetail.partition.tables.costs import Table
 from dovetail.partition.tables.timing import Later
 
@@ -59,7 +59,7 @@ def _loose(problem: Problem) -> list[Block]:
     return found
 
 
-def _parts(problem: Problem, block: Block, own: dict[str, Options]) -> dict[str, float]:
+def _parts(problem: Problem, block: Block, own: dict[str, PricedSplits]) -> dict[str, float]:
     """By which part of what nodes of a block compute it takes at least as long, at once or not: of one arm, or of all."""
     least = [sum(float(least_costs(problem, own[n.name])[0].min()) for n in arm) for arm in block.arms]
     able = {d for arm in block.arms for d in set.intersection(*(set(whole_columns(own[n.name])) for n in arm))}

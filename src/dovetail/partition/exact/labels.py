@@ -48,7 +48,7 @@ LARGEST_FAN = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPath:
     """`path` is the best plan met, which is optimal if its value is below the cut-off and nothing was given up.
 
     `bound` holds for every legal plan; `complete` says that nothing was given up; `most` labels were kept at any node.
@@ -111,7 +111,7 @@ class Search:
         """Other prices, and completions under them."""
         return [(prices, completions(self.net, priced_costs(self.costs, self.amounts, prices))) for prices in _fan(self.priced)]
 
-    def run(self, cutoff: float, max_labels: int, deadline: float, blur: float = 0.0) -> Found:
+    def run(self, cutoff: float, max_labels: int, deadline: float, blur: float = 0.0) -> FoundPath:
         """All plans whose bound does not exceed the cut-off, as far as the label limit and the time allow."""
         lost = blur * len(self.net.tables)
         none = np.zeros(1, dtype=np.int64)
@@ -136,10 +136,10 @@ class Search:
             history.append(labels)
         most = max(len(x.cost) for x in history)
         if not len(labels.cost):
-            return Found(None, np.inf, min(cutoff - lost, given_up), not np.isfinite(given_up), most)
+            return FoundPath(None, np.inf, min(cutoff - lost, given_up), not np.isfinite(given_up), most)
         best = int(labels.cost.argmin())
         value = float(labels.cost[best])
-        return Found(self._path(history, best), value, min(min(value, cutoff) - lost, given_up),
+        return FoundPath(self._path(history, best), value, min(min(value, cutoff) - lost, given_up),
                      given_up >= min(value, cutoff) - lost, most)
 
     def _path(self, history: list[_Labels], last: int) -> tuple[int, ...]:

@@ -15,13 +15,13 @@ from dovetail.partition.exact.price_search import Reply, maximise_bound
 from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.tables.columns import Options
+from dovetail.partition.tables.columns import PricedSplits
 from dovetail.partition.tolerances import ROUGH, ROUNDING, TOLERANCE
 
-LEAST = Cache[Options, tuple[Floats, Floats]]()
+LEAST = Cache[PricedSplits, tuple[Floats, Floats]]()
 
 
-def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
+def least_costs(problem: Problem, own: PricedSplits) -> tuple[Floats, Floats]:
     """Seconds that each column takes at least, wherever the inputs lie, without the way home, and joules without idling."""
     known = problem.memo.of(LEAST)
     if own not in known:
@@ -29,7 +29,7 @@ def least_costs(problem: Problem, own: Options) -> tuple[Floats, Floats]:
     return known[own]
 
 
-def _least(problem: Problem, own: Options) -> tuple[Floats, Floats]:
+def _least(problem: Problem, own: PricedSplits) -> tuple[Floats, Floats]:
     quick = np.minimum(own.alone_s, own.fused_s)
     joules = own.energy_j.sum(axis=1) + own.reduce_j
     reducers = own.reducer
@@ -49,7 +49,7 @@ def _least(problem: Problem, own: Options) -> tuple[Floats, Floats]:
     return (quick.max(axis=1) if concurrent else quick.sum(axis=1)) + own.reduce_s, joules
 
 
-def _beside(problem: Problem, choices: list[Options], seconds: list[Floats]) -> set[str]:
+def _beside(problem: Problem, choices: list[PricedSplits], seconds: list[Floats]) -> set[str]:
     """Nodes that may run while others do: a block takes at least as long as its longest arm, all else in it may be hidden."""
     least = {c.node.name: float((s + c.home_s).min()) for c, s in zip(choices, seconds, strict=True)} if problem.blocks else {}
     found: set[str] = set()
@@ -59,7 +59,7 @@ def _beside(problem: Problem, choices: list[Options], seconds: list[Floats]) -> 
     return found
 
 
-def strike_dear(problem: Problem, choices: list[Options], best: tuple[float, float], deadline: float) -> list[Options]:
+def strike_dear(problem: Problem, choices: list[PricedSplits], best: tuple[float, float], deadline: float) -> list[PricedSplits]:
     """The columns that a plan better than one of the given latency and energy may use."""
     sizes = [len(c) for c in choices]
     starts = np.cumsum([0, *sizes[:-1]])

@@ -16,7 +16,7 @@ from dovetail.partition.effort import halfway, worked
 from dovetail.partition.exact.arcs import solve_steps, used_by
 from dovetail.partition.exact.cuts import Limit, Network, Priced, price_limits, total
 from dovetail.partition.exact.energy_delay import AXES, Point, Region, product
-from dovetail.partition.exact.labels import FEW_LABELS, Found, Search
+from dovetail.partition.exact.labels import FEW_LABELS, FoundPath, Search
 from dovetail.partition.plan import Assignment, Goal
 from dovetail.partition.proof import check_bound
 from dovetail.partition.tolerances import CLOSE, ROUGH, ROUNDING, SETTLED
@@ -93,7 +93,7 @@ def _minimise(net: Network, weights: tuple[float, float], incumbents: list[tuple
 
 
 def _closed(net: Network, costs: list[Floats], priced: Priced, active: frozenset[str], best: float, deadline: float,
-            max_labels: int, tolerance: float) -> Found:
+            max_labels: int, tolerance: float) -> FoundPath:
     """Labels where one limit binds; where several do, plans met are put together anew, and several limits bound what is left."""
     if len(active) < 2:
         return _search(net, costs, priced, active, best, deadline, max_labels, tolerance)
@@ -106,7 +106,7 @@ def _closed(net: Network, costs: list[Floats], priced: Priced, active: frozenset
 
 
 def _several(net: Network, costs: list[Floats], priced: Priced, active: frozenset[str], best: float, deadline: float,
-             max_labels: int, tolerance: float) -> Found:
+             max_labels: int, tolerance: float) -> FoundPath:
     """Several limits: first all of them mixed into one, then labels or steps for the rest."""
     narrow, bound = max_labels <= FEW_LABELS, priced.bound
     mixture, alone = mixture_of(net, priced, active)
@@ -137,7 +137,7 @@ def _several(net: Network, costs: list[Floats], priced: Priced, active: frozense
     return first
 
 
-def _crossed(net: Network, costs: list[Floats], priced: Priced, best: float, deadline: float) -> Found | None:
+def _crossed(net: Network, costs: list[Floats], priced: Priced, best: float, deadline: float) -> FoundPath | None:
     """The best plan over the columns that plans met in the search for prices use: each misses some limit, mixed they may not."""
     return solve_steps(net, costs, priced, best, halfway(deadline) - worked(), ROUGH,
                        only=used_by(net, priced.met))
@@ -152,7 +152,7 @@ def mixture_of(net: Network, priced: Priced, active: frozenset[str]) -> tuple[Li
 
 
 def _search(net: Network, costs: list[Floats], priced: Priced, active: frozenset[str], best: float, deadline: float,
-            max_labels: int, tolerance: float = 0.0, by_first: bool = False) -> Found:
+            max_labels: int, tolerance: float = 0.0, by_first: bool = False) -> FoundPath:
     """Labels with rising cut-offs, keeping count only of active limits: a relaxation until its plan meets the others too."""
     chosen = [i for i, x in enumerate(net.limits) if x.name in active]
     counted = replace(net, limits=tuple(net.limits[i] for i in chosen))

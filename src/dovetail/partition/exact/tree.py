@@ -18,7 +18,7 @@ from dovetail.partition.effort import spend
 from dovetail.partition.memo import Cache
 from dovetail.partition.parallel.block_steps import Jump, jumps, whole_columns
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Held, Options, inputs_held, options
+from dovetail.partition.tables.columns import Held, PricedSplits, inputs_held, options
 from dovetail.partition.tables.costs import Table, tabulate_all, variable_inputs
 
 NOTHING = np.zeros(())
@@ -101,7 +101,7 @@ def tree_of(problem: Problem) -> Tree:
     return known[problem.devices]
 
 
-def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
+def relaxed_tree(problem: Problem, choices: list[PricedSplits]) -> Tree:
     """Tables in which each node, and jumps in which each block, pays only for one input."""
     index = {n.output: k for k, n in enumerate(problem.graph.nodes)}
     known: dict[str, Held] = inputs_held(problem)
@@ -121,7 +121,7 @@ def relaxed_tree(problem: Problem, choices: list[Options]) -> Tree:
     return Tree(tuple(tables), tuple(parent), tuple(branches), inside)
 
 
-def _charged(problem: Problem, own: Options, jump: Jump | None, index: dict[str, int]) -> str | None:
+def _charged(problem: Problem, own: PricedSplits, jump: Jump | None, index: dict[str, int]) -> str | None:
     """The input a node pays for: of those made in its innermost block, or in all, the last; else the block's fork."""
     inputs = variable_inputs(problem, own.node)
     if jump is None:

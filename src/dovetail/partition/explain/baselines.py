@@ -18,7 +18,7 @@ from dovetail.partition.interval.busy import added, moved
 from dovetail.partition.interval.tables import busy_table, shared_names
 from dovetail.partition.plan import Assignment, Goal, Mode, NodeCost, Split, whole_on
 from dovetail.partition.problem import TWINS, Problem, axes_of
-from dovetail.partition.tables.columns import Held, Options, fits, inputs_held, options
+from dovetail.partition.tables.columns import Held, PricedSplits, fits, inputs_held, options
 from dovetail.partition.tables.costs import tabulate
 from dovetail.partition.tables.quotes import capable
 from dovetail.partition.tolerances import TOLERANCE
@@ -162,7 +162,7 @@ def greedy(problem: Problem) -> Assignment | None:
     return splits
 
 
-def _best_column(problem: Problem, own: Options, room: Flags, before: tuple[float, float], known: Mapping[str, Held],
+def _best_column(problem: Problem, own: PricedSplits, room: Flags, before: tuple[float, float], known: Mapping[str, Held],
                  places: Mapping[str, Place]) -> tuple[int, tuple[float, float]]:
     """The best of the columns with room, and latency and energy with it, given those before.
 
@@ -195,12 +195,12 @@ def _limits(problem: Problem) -> Floats:
     return np.array([limit * (1 + TOLERANCE) for _, _, limit in problem.budgets])
 
 
-def _room(problem: Problem, own: Options, used: Floats, limits: Floats) -> Flags:
+def _room(problem: Problem, own: PricedSplits, used: Floats, limits: Floats) -> Flags:
     """Which columns of a node fit beside what is used already, or, where every layer has the budget to itself, alone."""
     return np.asarray((own.resources + (used if problem.shared_budget else 0.0) <= limits).all(axis=1))
 
 
-def _begun(problem: Problem, own: Options, used: Floats) -> Flags:
+def _begun(problem: Problem, own: PricedSplits, used: Floats) -> Flags:
     """Columns without boards that nothing is on yet, of equal ones, but for the first two: another one is no better."""
     taken = {d for (d, _, _), amount in zip(problem.budgets, used.tolist(), strict=True) if amount > 0}
     idle = [problem.devices.index(d) for d in problem.memo.of(TWINS) if d not in taken][IDLE:]

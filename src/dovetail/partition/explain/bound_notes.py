@@ -9,14 +9,14 @@ from dovetail.partition.explain.reasons_per_node import shown
 from dovetail.partition.parallel.block_steps import MOST_COLUMNS, left_out
 from dovetail.partition.plan import FEWER, Goal
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options
+from dovetail.partition.tables.columns import PricedSplits
 from dovetail.words import counted
 
 ONE_INPUT = "bound: from a relaxation in which every node pays the transfers of one input only"
 TOO_WIDE = "too many tensors are alive at once for a closer one"
 
 
-def bound_note(problem: Problem, left: list[Options], kept: list[Options]) -> str:
+def bound_note(problem: Problem, left: list[PricedSplits], kept: list[PricedSplits]) -> str:
     """Over which candidates the bound holds."""
     fewer = sum(len(a) > len(b) for a, b in zip(left, kept, strict=True))
     alive = f"fewer at {fewer} of {counted(len(left), 'node')}, where many tensors are alive at once"

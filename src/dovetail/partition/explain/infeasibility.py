@@ -13,7 +13,7 @@ from dovetail.partition.exact.cuts import Limit, Network, completions
 from dovetail.partition.interval.limits import PER_FRAME
 from dovetail.partition.plan import Split
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options
+from dovetail.partition.tables.columns import PricedSplits
 from dovetail.partition.tables.quotes import share_needs, whole_needs
 
 INTERVAL = "interval between frames"
@@ -35,7 +35,7 @@ def obstacle(problem: Problem, node: Node, device: str) -> str | None:
     return ", ".join(over) or None
 
 
-def no_column(problem: Problem, choices: Sequence[Options]) -> InfeasibleError | None:
+def no_column(problem: Problem, choices: Sequence[PricedSplits]) -> InfeasibleError | None:
     """The error for a node that no device can run, or not where it is pinned, if there is one."""
     for own in choices:
         if not len(own) and own.node.name in problem.fixed:

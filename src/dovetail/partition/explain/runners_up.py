@@ -21,7 +21,7 @@ from dovetail.partition.interval.weights import Ledger
 from dovetail.partition.parallel.block_steps import Jump, jumps, whole_columns
 from dovetail.partition.plan import Assignment, Goal, Mode, Split
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Options, compacted, inputs_held, options
+from dovetail.partition.tables.columns import PricedSplits, compacted, inputs_held, options
 from dovetail.partition.tables.costs import tabulate_all
 from dovetail.partition.tolerances import TOLERANCE
 
@@ -51,7 +51,7 @@ class RunnerUp:
     moved: int
 
 
-def rivals_of(problem: Problem, assignment: Assignment) -> list[Options]:
+def rivals_of(problem: Problem, assignment: Assignment) -> list[PricedSplits]:
     """The columns that other plans may be made of: all of them, in large graphs the cheapest by themselves and the whole ones."""
     choices = [options(problem, n) for n in problem.graph.nodes]
     if sum(map(len, choices)) <= MANY:
@@ -65,7 +65,7 @@ def rivals_of(problem: Problem, assignment: Assignment) -> list[Options]:
     return compacted(found)
 
 
-def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, choices: list[Options],
+def runners_up(problem: Problem, assignment: Assignment, judged: Evaluation, choices: list[PricedSplits],
                ranking: Ranking) -> dict[str, RunnerUp]:
     """Node to runner-up, made of the given columns, which `ranking` bounds.
 
@@ -112,7 +112,7 @@ def _elsewhere(net: Network, costs: list[Floats], k: int, own: Split) -> tuple[i
     return follow(net, allowed, to_go) if to_go[0] < inf else ()
 
 
-def _near(problem: Problem, assignment: Assignment, choices: list[Options], ranking: Ranking) -> list[Options] | None:
+def _near(problem: Problem, assignment: Assignment, choices: list[PricedSplits], ranking: Ranking) -> list[PricedSplits] | None:
     """The most promising columns, with all whole placements and the plan's own; as many as leave the plan's own in."""
     mine = [[i for i, s in enumerate(own.splits) if s == assignment[own.node.name]] for own in choices]
     for count in (max(FEW[0], NEAR // len(choices)), *FEW):

@@ -25,7 +25,7 @@ from dovetail.partition.exact.arcs import solve_steps, used_by
 from dovetail.partition.exact.cuts import Limit, Network, Priced, completions, follow, network
 from dovetail.partition.exact.elimination import CORE, thin
 from dovetail.partition.exact.fronts import fronts_of
-from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS, Found, Search
+from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS, FoundPath, Search
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.exact.tree import Tree
 from dovetail.partition.interval.changes import Changes
@@ -34,7 +34,7 @@ from dovetail.partition.interval.weights import Cut, Ledger, Weighed, WeightedRe
 from dovetail.partition.plan import Assignment
 from dovetail.partition.problem import Problem
 from dovetail.partition.proof import check_bound
-from dovetail.partition.tables.columns import Options, inputs_held
+from dovetail.partition.tables.columns import PricedSplits, inputs_held
 from dovetail.partition.tables.costs import tabulate_all
 from dovetail.partition.tolerances import CLOSE, ROUNDING, ROUNDOFF, TOLERANCE
 
@@ -66,7 +66,7 @@ NEAR = 5
 class _Search:
     """The cuts of the graph over some columns: a bound, and plans better than the best known one."""
 
-    def __init__(self, problem: Problem, choices: list[Options], ceiling: float, gap: float = 0.0) -> None:
+    def __init__(self, problem: Problem, choices: list[PricedSplits], ceiling: float, gap: float = 0.0) -> None:
         known = inputs_held(problem) | {c.node.output: c.held for c in choices}
         timed = problem.max_latency_s is not None or problem.max_energy_j is not None
         tables = tabulate_all(problem, choices, known) if timed else [untimed(problem, c, known) for c in choices]
@@ -324,7 +324,7 @@ class _Search:
         return frozenset(times | {x.name for x, p in zip(self.net.limits, found.prices.tolist(), strict=True) if p > 0})
 
     def _below(self, found: Weighed, cutoff: float, active: frozenset[str], deadline: float,
-               labels: int = MOST_LABELS) -> Found:
+               labels: int = MOST_LABELS) -> FoundPath:
         """A plan with every active time and limit within the cut-off: the least of one time, the others being limits."""
         return Search(*self._view(found, cutoff, active)).run(cutoff, labels, deadline)
 
@@ -348,9 +348,9 @@ class _Search:
         return frozenset(late | {x.name for x, u in zip(self.net.limits, used.tolist(), strict=True) if u > 1 + TOLERANCE})
 
 
-def shortest_interval(problem: Problem, choices: list[Options], tree: Tree, ceiling: float,
+def shortest_interval(problem: Problem, choices: list[PricedSplits], tree: Tree, ceiling: float,
                       deadline: float, begun: Assignment | None = None,
-                      gap: float = 0.0) -> tuple[Answer, list[Options], list[Options] | None]:
+                      gap: float = 0.0) -> tuple[Answer, list[PricedSplits], list[PricedSplits] | None]:
     """Plans better than `ceiling`, a bound on all, the columns left to look at and, of these, those that were.
 
     `begun` is a plan to begin with, `gap` how near to the bound, as a fraction, a plan need be.

@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.interval.busy import arrays, reusable, worker
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
-from dovetail.partition.tables.columns import Held, Options
+from dovetail.partition.tables.columns import Held, PricedSplits
 from dovetail.partition.tables.costs import Table, variable_inputs
 from dovetail.partition.tables.timing import Later
 from dovetail.partition.tables.transfers import fetched
@@ -39,14 +39,14 @@ def shared_names(problem: Problem) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*processors, *lanes)))
 
 
-def untimed(problem: Problem, own: Options, known: Mapping[str, Held]) -> Table:
+def untimed(problem: Problem, own: PricedSplits, known: Mapping[str, Held]) -> Table:
     """A node's table without latencies and energies, for those who ask for neither: all are zero."""
     inputs = variable_inputs(problem, own.node)
     nothing = np.broadcast_to(0.0, (*(len(known[t].places) for t in inputs), len(own)))
     return Table(own, inputs, own.place_of.searchsorted(np.arange(len(own.places))), nothing, Later(lambda: nothing))
 
 
-def busy_table(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None = None) -> Busy:
+def busy_table(problem: Problem, own: PricedSplits, known: Mapping[str, Held], charged: Sequence[str] | None = None) -> Busy:
     """What each column keeps busy; with `charged`, only these inputs have an axis and pay transfers (see `tabulate`)."""
     inputs = tuple(t for t in variable_inputs(problem, own.node) if charged is None or t in charged)
     paying = [t for t in own.node.inputs if charged is None or t in charged or problem.graph.producer(t) is None]
@@ -73,7 +73,7 @@ def busy_table(problem: Problem, own: Options, known: Mapping[str, Held], charge
 class _Shares:
     """The arrays of one node as they fill."""
 
-    def __init__(self, problem: Problem, own: Options, shape: tuple[int, ...]) -> None:
+    def __init__(self, problem: Problem, own: PricedSplits, shape: tuple[int, ...]) -> None:
         self.problem, self.shape = problem, shape
         self.shared: dict[str, Floats] = {}
         self.engines: Floats = np.zeros(len(own))
@@ -100,7 +100,7 @@ class _Shares:
             self.engines[columns] = np.maximum(self.engines[columns], alone)
 
 
-def _sums(problem: Problem, own: Options, reducer: int, found: _Shares) -> None:
+def _sums(problem: Problem, own: PricedSplits, reducer: int, found: _Shares) -> None:
     size = float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES)
     chosen, has = np.flatnonzero(own.reducer == reducer), own.pattern.has[own.columns]
     for d in range(len(problem.devices)):
@@ -110,7 +110,7 @@ def _sums(problem: Problem, own: Options, reducer: int, found: _Shares) -> None:
     found.compute(f"{own.node.name} sum", reducer, chosen, own.reduce_s[chosen], own.reduce_s[chosen])
 
 
-def _homes(problem: Problem, own: Options, found: _Shares) -> None:
+def _homes(problem: Problem, own: PricedSplits, found: _Shares) -> None:
     """The way home of a graph output, by the place it is left in."""
     dimensions = len(problem.graph.shape(own.node.output))
     for at, place in enumerate(own.places.tolist()):

@@ -12,7 +12,7 @@ from dovetail.ir import Node
 from dovetail.ir.branches import Block
 from dovetail.partition.effort import spend
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Held, Options
+from dovetail.partition.tables.columns import Held, PricedSplits
 from dovetail.partition.tables.transfers import fetched
 from dovetail.partition.work import follows, packet_s
 
@@ -61,7 +61,7 @@ class Clock:
     def _zeros(self) -> Floats:
         return np.zeros((*(len(self.known[t].places) for t in self.inputs), len(self.devices)))
 
-    def run(self, own: Options, column: int, arm: Mapping[str, Held], d: int, columns: Ints) -> None:
+    def run(self, own: PricedSplits, column: int, arm: Mapping[str, Held], d: int, columns: Ints) -> None:
         """One node, whole on a device by a column of its own, in those that put it there; `arm`: where its arm's tensors are."""
         node = own.node
         ready = np.zeros((*self.joules.shape[:-1], len(columns)))
@@ -95,7 +95,7 @@ class Clock:
         self.resources[columns] += own.resources[column]
         spend("arms", 1, done.size)
 
-    def join(self, own: Options, column: int, d: int, block: Block) -> tuple[Floats, Floats, Floats]:
+    def join(self, own: PricedSplits, column: int, d: int, block: Block) -> tuple[Floats, Floats, Floats]:
         """When the join is done if it runs whole on a device after all arms, the block's energy without idling, its nodes' sum.
 
         Nothing is kept: the arms may be followed by other joins.
@@ -125,7 +125,7 @@ class Clock:
         compute = float(own.alone_s[column, d])
         return arrived + compute, joules, self.added + alone.arrived + compute
 
-    def _outside(self, own: Options, column: int, d: int) -> dict[int, Floats]:
+    def _outside(self, own: PricedSplits, column: int, d: int) -> dict[int, Floats]:
         """Bytes of what the join reads besides the arms; as not all of its input was made there, none of it flows on."""
         paying = [t for t in own.node.inputs if t in self.inputs or self.problem.graph.producer(t) is None]
         if not paying:
@@ -145,7 +145,7 @@ class Clock:
             done = np.where(busy & ~returns, np.maximum(first + alone, arrived + min(fused, alone)), done)
         return done
 
-    def _sizes(self, own: Options, column: int, arm: Mapping[str, Held], d: int) -> dict[int, Floats]:
+    def _sizes(self, own: PricedSplits, column: int, arm: Mapping[str, Held], d: int) -> dict[int, Floats]:
         """Bytes fetched from each device, over the places of the block's inputs."""
         inside = tuple(dict.fromkeys(t for t in own.node.inputs if t in arm))
         paying = [t for t in own.node.inputs if t in arm or t in self.inputs or self.problem.graph.producer(t) is None]

@@ -21,7 +21,7 @@ from dovetail.partition.parallel.block_clock import Clock
 from dovetail.partition.parallel.overlap import arm_devices, join_device
 from dovetail.partition.plan import Assignment, whole_on
 from dovetail.partition.problem import Problem
-from dovetail.partition.tables.columns import Held, Options, options
+from dovetail.partition.tables.columns import Held, PricedSplits, options
 from dovetail.partition.tolerances import ROUNDING
 
 MOST_COLUMNS = 400
@@ -65,7 +65,7 @@ class Jump:
         return {n.name: whole_on(problem.devices[d]) for group, d in placed for n in group}
 
 
-def jumps(problem: Problem, choices: Sequence[Options], known: Mapping[str, Held],
+def jumps(problem: Problem, choices: Sequence[PricedSplits], known: Mapping[str, Held],
           fork_only: bool = False) -> tuple[tuple[Jump, ...], ...]:
     """Per block its jumps, over whole placements that are among the given columns of every node: arms alone, and with the join.
 
@@ -77,7 +77,7 @@ def jumps(problem: Problem, choices: Sequence[Options], known: Mapping[str, Held
     return tuple(own if every else tuple(map(undominated, own)) for own in found if own)
 
 
-def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Mapping[str, Held],
+def _jumps(problem: Problem, block: Block, choices: Sequence[PricedSplits], known: Mapping[str, Held],
            fork_only: bool) -> tuple[Jump, ...]:
     start = problem.order[block.nodes[0].name]
     own = {n.name: choices[start + i] for i, n in enumerate(block.around)}
@@ -113,7 +113,7 @@ def _jumps(problem: Problem, block: Block, choices: Sequence[Options], known: Ma
 class _Ways:
     """Ways to place a block: columns of its nodes, the whole ones by device, devices of its arms, and of its join."""
 
-    own: Mapping[str, Options]
+    own: Mapping[str, PricedSplits]
     wholes: Mapping[str, Mapping[int, int]]
     devices: Ints
     targets: Sequence[int]
@@ -188,7 +188,7 @@ def _inputs(problem: Problem, block: Block, fork_only: bool) -> tuple[str, ...]:
                  and (t == block.fork or not fork_only))
 
 
-def whole_columns(own: Options) -> dict[int, int]:
+def whole_columns(own: PricedSplits) -> dict[int, int]:
     """The columns that run a node whole, by device."""
     found = (own.pattern.columns.axis[own.columns] == 0).nonzero()[0].tolist()
     return {int(own.pattern.has[own.columns[i]].argmax()): i for i in found}

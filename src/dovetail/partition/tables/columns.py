@@ -103,7 +103,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
+class PricedSplits:
     """Some columns of a node with their prices; arrays are columns x devices, `resources` columns x budgets.
 
     `columns` and `places` are indices into the pattern, `place_of` into `places`; `home_s` and `home_j` bring a graph
@@ -152,12 +152,12 @@ class Options:
         place = self.place_of[column:column + 1]
         return Held(self.pattern, self.places[place], self.stream_s[place])
 
-    def keep(self, chosen: Ints) -> Options:
+    def keep(self, chosen: Ints) -> PricedSplits:
         """Only some columns, and the places they fill; `chosen` is ascending."""
         if len(chosen) == len(self.columns):
             return self
         present, place_of = _runs(self.place_of[chosen])
-        return Options(
+        return PricedSplits(
             self.node, self.pattern, self.columns[chosen], self.places[present],
             place_of, self.stream_s[present], self.alone_s[chosen],
             self.fused_s[chosen], self.energy_j[chosen], self.reduce_s[chosen], self.reduce_j[chosen], self.home_s[chosen],
@@ -165,7 +165,7 @@ class Options:
 
 
 INPUTS = Cache[str, Pattern]()
-CHOICES = Cache[str, Options]()
+CHOICES = Cache[str, PricedSplits]()
 """All candidate columns of each node."""
 REMEMBERED = 64
 """Patterns that other questions about the same layers find again. Chosen: some megabytes, not measured."""
@@ -200,7 +200,7 @@ def _on_host(problem: Problem, tensor: str) -> Pattern:
     return known[tensor]
 
 
-def options(problem: Problem, node: Node) -> Options:
+def options(problem: Problem, node: Node) -> PricedSplits:
     """All candidate columns of a node, less those that alone exceed a budget and so are in no legal plan."""
     known = problem.memo.of(CHOICES)
     if node.name not in known:
@@ -216,7 +216,7 @@ def options(problem: Problem, node: Node) -> Options:
 
 
 def _offer(problem: Problem, members: list[Node]) -> None:
-    """Options of nodes of the same geometry that the same devices can run."""
+    """PricedSplits of nodes of the same geometry that the same devices can run."""
     menu, able = menu_of(problem, members[0]), np.array([capable(problem, members[0], d) for d in problem.devices])
     fixed = problem.fixed.get(members[0].name)
     chosen = (~(menu.columns.has & ~able).any(axis=1)).nonzero()[0] if fixed is None else np.zeros(1, dtype=np.int64)
@@ -235,9 +235,9 @@ def _offer(problem: Problem, members: list[Node]) -> None:
     spend("columns", len(members), len(members) * groups.count * len(problem.devices))
 
 
-def compacted(choices: list[Options]) -> list[Options]:
+def compacted(choices: list[PricedSplits]) -> list[PricedSplits]:
     """The same columns on patterns that hold no others."""
-    families: dict[Pattern, list[Options]] = {}
+    families: dict[Pattern, list[PricedSplits]] = {}
     for own in choices:
         families.setdefault(own.pattern, []).append(own)
     patterns = {}
@@ -392,7 +392,7 @@ def _sums(problem: Problem, node: Node, groups: _Groups, used: Floats, legal: Fl
     return every[:, 0].copy(), every[:, 1].copy()
 
 
-def _finish(problem: Problem, own: _Raw, pattern: Pattern, candidates: Ints) -> Options:
+def _finish(problem: Problem, own: _Raw, pattern: Pattern, candidates: Ints) -> PricedSplits:
     """The legal columns as options, with what each place still owes: the way home, and the stream that fills it.
 
     `candidates` says which of all candidate columns each of the pattern is.
@@ -409,5 +409,5 @@ def _finish(problem: Problem, own: _Raw, pattern: Pattern, candidates: Ints) -> 
         for i, place in enumerate(present.tolist()):
             homes[i] = delivery(problem, node.output, Place(pattern.layout(place, dimensions), float(stream[i])))
     home = homes[place_of]
-    return Options(node, pattern, columns, present, place_of, stream, alone, fused, energy, reduce_s, reduce_j, home[:, 0],
+    return PricedSplits(node, pattern, columns, present, place_of, stream, alone, fused, energy, reduce_s, reduce_j, home[:, 0],
                    home[:, 1], used)

@@ -16,7 +16,7 @@ from dovetail.ir import Node
 from dovetail.partition.plan import Assignment, Split
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.tables.arrivals import Fetch
-from dovetail.partition.tables.columns import Held, Options
+from dovetail.partition.tables.columns import Held, PricedSplits
 from dovetail.partition.tables.timing import Ask, Later, criteria, timed
 from dovetail.partition.work import follows
 from dovetail.values import dataclass
@@ -32,7 +32,7 @@ class Table:
     `first` holds the first column of each place. Bringing graph outputs home and idle power are included.
     """
 
-    options: Options
+    options: PricedSplits
     inputs: tuple[str, ...]
     first: Ints
     latency_s: Floats
@@ -76,12 +76,12 @@ def variable_inputs(problem: Problem, node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(t for t in node.inputs if problem.graph.producer(t) is not None))
 
 
-def tabulate(problem: Problem, own: Options, known: Mapping[str, Held]) -> Table:
+def tabulate(problem: Problem, own: PricedSplits, known: Mapping[str, Held]) -> Table:
     """Costs of one node for every combination of its inputs' places."""
     return tabulate_all(problem, [own], known)[0]
 
 
-def tabulate_all(problem: Problem, choices: Sequence[Options], known: Mapping[str, Held],
+def tabulate_all(problem: Problem, choices: Sequence[PricedSplits], known: Mapping[str, Held],
                  charged: Sequence[Sequence[str]] | None = None) -> list[Table]:
     """`tabulate` for many nodes, together.
 
@@ -100,7 +100,7 @@ def _table(problem: Problem, ask: Ask, latency: Floats, joules: Later) -> Table:
     return Table(own, ask.fetch.inputs, own.place_of.searchsorted(np.arange(len(own.places))), home, energy)
 
 
-def _ask(problem: Problem, own: Options, known: Mapping[str, Held], charged: Sequence[str] | None) -> Ask:
+def _ask(problem: Problem, own: PricedSplits, known: Mapping[str, Held], charged: Sequence[str] | None) -> Ask:
     every = variable_inputs(problem, own.node)
     inputs = every if charged is None else tuple(t for t in every if t in charged)
     paying = [t for t in dict.fromkeys(own.node.inputs) if t in inputs or t not in every]
@@ -110,7 +110,7 @@ def _ask(problem: Problem, own: Options, known: Mapping[str, Held], charged: Seq
                float(problem.graph.tensors[own.node.output].size * PARTIAL_BYTES))
 
 
-def narrowed(table: Table, own: Options, known: Sequence[tuple[Held, Held]]) -> Table:
+def narrowed(table: Table, own: PricedSplits, known: Sequence[tuple[Held, Held]]) -> Table:
     """A table over fewer columns and fewer places of its inputs: `known` has, per input, those it was made for and those left.
 
     Exact only where the table is: it must not be a relaxation.

@@ -18,7 +18,7 @@ from dovetail.partition.effort import spend
 from dovetail.partition.plan import Goal, Mode
 from dovetail.partition.problem import Problem
 from dovetail.partition.tables.arrivals import Arrivals, Fetch, arrivals
-from dovetail.partition.tables.columns import Options
+from dovetail.partition.tables.columns import PricedSplits
 from dovetail.partition.tables.transfers import wide
 from dovetail.values import dataclass
 
@@ -51,7 +51,7 @@ Times = tuple[Floats, Later]
 class Ask:
     """The cells of one node. If `relaxed`, a piece that fetches nothing takes its shorter time."""
 
-    own: Options
+    own: PricedSplits
     fetch: Fetch
     count: int
     relaxed: bool

@@ -37,7 +37,7 @@ FLOAT_FOLDS = {"1x1x1": "one product a clock", "1x3x32": "96 products a clock"}
 PAPER_ROWS = ("trad_1", "pps_1", "trad_2", "pps_2")
 NETWORK, OTHER = "resnet20", "vgg-small"
 """Whose accuracies stand beside the bits."""
-TRAINING = Path(__file__).parents[1] / "records" / "lq_training.json"
+TRAINING = Path(__file__).parent.parent / "records" / "lq_training.json"
 NOT_MEASURED = "not measured"
 
 
