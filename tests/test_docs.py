@@ -13,7 +13,8 @@ from dovetail.partition.plan_json import NODE, PLAN
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(dovetail.__file__).parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "SECURITY", "CONTRIBUTING")),
+                *(ROOT / "docs").rglob("*.md")])
 MOST_WORDS = 1500
 """Of a page, tables and code included."""
 MOST_WORDS_OF_A_SENTENCE = 40

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from math import inf
 
 import numpy as np
@@ -159,7 +159,7 @@ def test_joints_that_share_a_member_pay_for_it_once(seed: int, joints: int) -> N
     rows = [((2 * k, 2 * k + 1, 2 * k + 2), rng.integers(0, 40, 2).astype(float)) for k in range(joints)]
     sums = []
     for chosen in product((False, True), repeat=joints):
-        if not any(a and b for a, b in zip(chosen, chosen[1:], strict=False)):
+        if not any(a and b for a, b in pairwise(chosen)):
             own = [r for r, on in zip(rows, chosen, strict=True) if on]
             inside = {i for members, _ in own for i in members}
             sums.append(sum((row for _, row in own), np.zeros(2)) + np.delete(alone, sorted(inside), axis=0).sum(axis=0))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dovetail.cli import main
 from dovetail.errors import DovetailError, UsageError
@@ -132,12 +133,11 @@ def test_the_five_largest_answers_are_counted() -> None:
 
 def pictured(folder: Path, classes: tuple[str, ...] = ("cat", "dog")) -> Path:
     """Pictures of two sizes and kinds, one colour per class."""
-    image = pytest.importorskip("PIL.Image")
     for part in ("train", "val"):
         for k, name in enumerate(classes):
             (folder / part / name).mkdir(parents=True)
             for n, (kind, size) in enumerate((("PNG", (20, 12)), ("JPEG", (12, 30)))):
-                image.new("RGB", size, (200 * k, 100, 40)).save(folder / part / name / f"{n}.{kind.lower()}")
+                Image.new("RGB", size, (200 * k, 100, 40)).save(folder / part / name / f"{n}.{kind.lower()}")
             (folder / part / name / "notes.txt").write_text("no picture")
     return folder
 

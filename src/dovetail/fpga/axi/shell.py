@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dovetail.document import IDENTIFIER, INCOMPLETE, PLAIN_FILE, OneOf, Place, Text, Whole, read_document, read_texts
+from dovetail.document import IDENTIFIER, INCOMPLETE, PLAIN_FILE, FieldPath, OneOf, Text, Whole, read_document, read_texts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, LINK_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
@@ -306,6 +306,7 @@ def load_shell(core: Design, folder: Path, lanes: tuple[Lane, ...] = ()) -> Shel
     """A stored shell around a stored core, with the Verilog text as it is on disk now."""
     known = read_document(folder / "shell.json", SCHEMA, INCOMPLETE, SHELL)
     if known.get("links", 0) != len(lanes):
-        Place(str(folder / "shell.json"), INCOMPLETE, "links").refuse(known.get("links", 0), f"{len(lanes)}, as its design has,")
+        where = FieldPath(str(folder / "shell.json"), INCOMPLETE, "links")
+        where.refuse(known.get("links", 0), f"{len(lanes)}, as its design has,")
     return Shell(core, known["top"], read_texts(folder, known["files"]), known["bus_bits"], int(known["build_hash"], 16),
                  tuple(known["test_crcs"]), known.get("memory_bits", 0), lanes)
