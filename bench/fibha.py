@@ -38,7 +38,6 @@ from dovetail.partition.accelerator.architecture import search_of
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.platform.accelerator import Architecture, from_entries
 from dovetail.platform.device import Device
-from dovetail.reproduce.compact_2024.described import DESCRIBED_NETWORKS, described, meml, powers_of_two
 from dovetail.reproduce.compact_2024.fibha import (
     BOARDS,
     CLOCK_HZ,
@@ -55,8 +54,9 @@ from dovetail.reproduce.compact_2024.fibha import (
     steady_ms,
     utilisation_of,
 )
-from dovetail.reproduce.compact_2024.maps import map_figures
 from lib.engines.firb import blocks_of
+from lib.fibha.described import DESCRIBED_NETWORKS, described, meml, powers_of_two
+from lib.fibha.maps import map_figures
 
 FIRB_PACE = 150_000
 """Clocks per frame of inverted residuals, as `bench/engines.py --part firb` has them. Chosen, not measured."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.files import replace_text
-from dovetail.reproduce.heterogeneity_2021.modules import NETWORKS, of_network
+from lib.heterogeneity import NETWORKS, of_network
 
 
 def main() -> None:

@@ -15,7 +15,10 @@ from dovetail.partition.accelerator.architecture import judge
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import Architecture
 from dovetail.reproduce.compact_2024 import fibha as compact_2024_fibha
-from dovetail.reproduce.compact_2024.described import (
+from dovetail.reproduce.compact_2024.fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of
+from dovetail.reproduce.compact_2024.tables import EARLIER, block_energy_j, described_lines, map_lines, ours, recorded, text
+from dovetail.zoo import names
+from lib.fibha.described import (
     DescribedBudget,
     DescribedLayer,
     budget_of,
@@ -25,10 +28,7 @@ from dovetail.reproduce.compact_2024.described import (
     powers_of_two,
     sesl_interval,
 )
-from dovetail.reproduce.compact_2024.fibha import BOARDS, CLOCK_HZ, NETWORKS, board_of, fpga_of
-from dovetail.reproduce.compact_2024.maps import map_figures
-from dovetail.reproduce.compact_2024.tables import EARLIER, block_energy_j, described_lines, map_lines, ours, recorded, text
-from dovetail.zoo import names
+from lib.fibha.maps import map_figures
 from tests.partition.test_hybrid import bottlenecks
 
 

@@ -18,17 +18,9 @@ from dovetail.reproduce import gains
 from dovetail.reproduce.heterogeneity_2021 import figure_4 as heterogeneity_2021
 from dovetail.reproduce.heterogeneity_2021 import modules as heterogeneity_modules
 from dovetail.reproduce.heterogeneity_2021.blocks import BLOCKS, PaperBlock, believed, hand_partition, judge
-from dovetail.reproduce.heterogeneity_2021.modules import (
-    NETWORKS,
-    PARTS,
-    boards,
-    hand_nodes,
-    network_graph,
-    of_module,
-    recorded,
-    shared,
-)
+from dovetail.reproduce.heterogeneity_2021.modules import PARTS, recorded
 from dovetail.reproduce.heterogeneity_2021.table_1 import OTHERS
+from lib.heterogeneity import NETWORKS, boards, hand_nodes, network_graph, of_module, shared
 
 
 @pytest.fixture(scope="module")

@@ -37,8 +37,8 @@ from dovetail.pipeline import decide_numbers
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.fitted import dhm_model
 from dovetail.platform.load import load_platform
-from dovetail.reproduce.compact_2024.maps import buffer_bits
 from dovetail.zoo import build
+from lib.fibha.maps import buffer_bits
 
 BITS = 8
 

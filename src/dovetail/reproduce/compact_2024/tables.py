@@ -172,7 +172,7 @@ def described_lines(described: Mapping[str, Any]) -> list[str]:
     head = ("board", "network", "hybrid fps", "SEML fps", "SESL fps", "over SEML", "over SESL", "dedicated",
             "MEML fps", "engines")
     return ["As the thesis describes them, by models alone, and MEML (several engines on bands of rows of a layer), modelled "
-            "only (described.py; the papers: 1.7x over SEML, 4.1x over SESL):", table(head, rows, range(2, 9))]
+            "only (bench/fibha.py; the papers: 1.7x over SEML, 4.1x over SESL):", table(head, rows, range(2, 9))]
 
 
 def _rate(clocks: float | None) -> str:

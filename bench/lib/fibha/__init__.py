@@ -1,0 +1,1 @@
+"""Parts of the claim that hybrid accelerators beat either kind of engine alone."""
