@@ -108,7 +108,6 @@ class Fronts:
     base: list[Floats]
     amounts: list[Floats]
     sizes: tuple[tuple[int, ...], ...]
-    cutoff: float
     reached: tuple[Reached, ...]
     merged: bool = False
     """Whether labels stand for others."""
@@ -188,7 +187,7 @@ def fronts_of(net: Network, base: list[Floats], amounts: list[Floats], price: fl
         coming[k + 1] = []
         if len(found[-1]) > most or worked() > deadline:
             return None
-    return Fronts(net, base, amounts, growth.sizes, cutoff, tuple(found), grain is not None)
+    return Fronts(net, base, amounts, growth.sizes, tuple(found), grain is not None)
 
 
 @dataclass(frozen=True, slots=True)
