@@ -143,7 +143,7 @@ def sections(text: str) -> dict[str, list[str]]:
 
 
 def write(folder: Path) -> None:
-    """The page and its details anew, from the folder of `dovetail reproduce all -o`; papers not in it keep their lines."""
+    """The page and its details anew, from the folder of `dovetail reproduce all -o`; papers that it does not have stay."""
     kept = sections(PAGE.read_text(encoding="utf-8"))
     lines = ["# The four papers, item by item", "", *_wrapped(
         f"`python bench/papers.py` counts these lines; tests compare them with `{LIST.relative_to(ROOT)}`. {RULE} Details, "
