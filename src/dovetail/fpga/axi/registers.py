@@ -55,10 +55,8 @@ ENABLE = Field("ENABLE", 0, 1, "inputs may start new frames; 1 after reset")
 SOFT_RESET = Field("SOFT_RESET", 1, 1, "write 1: forget every frame whose first word came before; reads 0")
 ABANDON = Field("ABANDON", 2, 1, "with SOFT_RESET: packets in progress are not ended, the DMA channels are reset too; reads 0")
 CLEAR = Field("CLEAR", 3, 1, "write 1: counters, checksums and marks restart; reads 0")
-SELF_TEST = Field("SELF_TEST", 4, 1, "write 1: clear, soft reset, then one frame of the test pattern; reads 0. Boards joined by "
-                                     "links have none")
-HOLD = Field("HOLD", 5, 1, "of boards joined by links: a soft reset that lasts until this is written 0, so that all of them "
-                           "forget at once")
+SELF_TEST = Field("SELF_TEST", 4, 1, "write 1: clear, soft reset, then one frame of the test pattern; reads 0; not with links")
+HOLD = Field("HOLD", 5, 1, "with links: keeps the soft reset until written 0")
 
 RESETTING = Field("RESETTING", 0, 1, "a soft reset is not over: an input waits for the end of a packet, an output ends one, or "
                                      "memory has not answered")
@@ -70,13 +68,11 @@ OUTPUT_ACTIVE = Field("OUTPUT_ACTIVE", 5, 1, "an output is inside a packet")
 ERROR = Field("ERROR", 6, 1, "a packet of the wrong length came since the last CLEAR")
 MEMORY_ERROR = Field("MEMORY_ERROR", 7, 1, "memory answered a burst with an error since the last CLEAR")
 
-LINKS_UP = Field("LINKS_UP", 8, 1, "of boards joined by links: every link of this one carries words")
-LINK_ALARM = Field("LINK_ALARM", 9, 1, "a link of this board, or of one it is joined to, has stopped; ends with the next soft "
-                                       "reset of all")
+LINKS_UP = Field("LINKS_UP", 8, 1, "all links to other boards are up")
+LINK_ALARM = Field("LINK_ALARM", 9, 1, "a link has stopped, here or at another board")
 
-LINK_UP = Field("UP", 0, 1, "the far end answers, words are carried")
-LINK_CAUSE = Field("CAUSE", 1, 3, "why it has stopped: 0 it has not, 1 damaged, 2 out of order, 3 overflow, 4 silent, 5 "
-                                  "restarted, 6 of another build")
+LINK_UP = Field("UP", 0, 1, "the far end answers")
+LINK_CAUSE = Field("CAUSE", 1, 3, "why it stopped: 1 damaged, 2 out of order, 3 overflow, 4 silent, 5 restarted, 6 foreign")
 
 MEMORY_ENABLE = Field("ENABLE", 0, 1, "the image lies at BASE, bursts may begin; 0 after reset")
 MEMORY_ACTIVE = Field("ACTIVE", 0, 1, "bursts are under way")
@@ -104,10 +100,10 @@ GLOBAL = (
     AxiRegister("INTERVAL", 0x34, "RO", "cycles of the core from frame to frame, nobody stalling"),
 )
 LINK = (
-    AxiRegister("STATUS", 0x00, "RO", "of one link to another board", (LINK_UP, LINK_CAUSE)),
-    AxiRegister("SPOILT", 0x04, "RO", "cells since CLEAR that came damaged or after one that is missing; they are sent again"),
-    AxiRegister("RECEIVED", 0x08, "RO", "cells that came since CLEAR"),
-    AxiRegister("SENT", 0x0C, "RO", "cells that left since CLEAR"),
+    AxiRegister("STATUS", 0x00, "RO", "the link", (LINK_UP, LINK_CAUSE)),
+    AxiRegister("SPOILT", 0x04, "RO", "cells damaged or missing since CLEAR"),
+    AxiRegister("RECEIVED", 0x08, "RO", "cells since CLEAR"),
+    AxiRegister("SENT", 0x0C, "RO", "cells since CLEAR"),
 )
 MEMORY = (
     AxiRegister("BASE_LO", 0x00, "RW", "byte address of the image, lower half; a multiple of 4096, the lowest 12 bits read 0"),
@@ -189,7 +185,7 @@ def markdown() -> str:
     parts = []
     starts = [f"0x{base:03X} + 0x{BLOCK_BYTES:02X} n" for base in (INPUT_BASE, OUTPUT_BASE)]
     memory = f"0x{MEMORY_BASE:03X}, of designs that use memory"
-    links = f"0x{LINK_BASE:03X} + 0x{LINK_BYTES:02X} n, of boards joined by links"
+    links = f"0x{LINK_BASE:03X} + 0x{LINK_BYTES:02X} n, where boards are joined"
     for title, base, block in (("Global", "0x000", GLOBAL), ("Link n", links, LINK), ("Memory", memory, MEMORY),
                                ("Input n", starts[0], INPUT), ("Output n", starts[1], OUTPUT)):
         lines = [f"**{title}**, from {base}", "", "| offset | register | access | meaning |", "|---|---|---|---|"]
