@@ -28,9 +28,10 @@ model (`lib/lq_parts.py`).
 `fic`: the whole network planned for boards of FiC, all weights in their block RAM, at the least clocks per frame they hold it at;
 and a small network of the same layers over two boards, simulated with the links between them.
 
-`pair`, `cut`, `network`: two layers of the network at full width over two boards, its layers up to fc6 over two, and all of it
-over three, simulated with their links (`lib/lq_network.py`); the latter two only where they are asked for. Every stream of every
-board is compared as it comes. Their state is kept beside FILE (FILE with the suffix .state), and a run that was stopped goes on.
+`reduced`, `pair`, `cut`, `network`: all layers with an eighth of the channels over three boards; two layers at full width over
+two boards, those up to fc6 over two, and all of them over three, simulated with their links (`lib/lq_network.py`); the latter
+two only where they are asked for. Every stream of every board is compared as it comes. Their state is kept beside FILE (FILE
+with the suffix .state), and a run that was stopped goes on.
 
 `faults`: a small network over three boards in a ring, a layer of it divided over two of them, all boards and links simulated at
 once; words of any link are lost, duplicated or get one to four bits flipped, about one in 400 clocks. Links repeat what was
@@ -74,7 +75,7 @@ from dovetail.reproduce.lq_2020.results import TABLE_5_2, fastest, least_boards,
 from dovetail.schedule.program import lower
 from lib.lq_floats import float_layers
 from lib.lq_memories import memories
-from lib.lq_network import cut, network, pair
+from lib.lq_network import cut, network, pair, reduced
 from lib.lq_parts import host_ports, link_ends, roms
 
 SAME = (2, 2, 2, 2)
@@ -102,7 +103,7 @@ FAULT_EVERY = 400
 """Clocks between faults, in the mean."""
 KEYS = {"datapaths": "datapaths", "fic": "fic", "faults": "faults", "conv2": "alexnet_conv2_cycles", "links": "link_ends",
         "port": "host_ports", "rom": "parts", "memories": "memories", "loaded": "loaded_weights", "floats": "float_layers",
-        "pair": "full_pair", "cut": "full_cut", "network": "full_network"}
+        "reduced": "reduced_network", "pair": "full_pair", "cut": "full_cut", "network": "full_network"}
 """Every part and the key of its figures."""
 LONG_PARTS = ("cut", "network")
 """Those that run where they are named alone."""
@@ -390,6 +391,7 @@ def main() -> int:
         "faults": lambda: faulty_links(frames), "conv2": lambda: alexnet_conv2(options.quick),
         "loaded": lambda: loaded_layers(options.loaded or list(LOADED)), "links": link_ends,
         "port": lambda: host_ports(build_design(coded_graph(*LAYERS[SMALL]), "port_core")), "rom": roms, "memories": memories,
+        "reduced": lambda: reduced(state),
         "pair": lambda: pair(state), "cut": lambda: cut(state), "network": lambda: network(state),
         "floats": lambda: float_layers(found, keep, options.filters),
         "fic": lambda: boards_of_fic(options.boards or list(FIC_BOARDS))}

@@ -2,8 +2,9 @@
 
 `python bench/lq.py --part pair --json FILE`: conv3 and conv4 over two boards, conv4 divided over both. `--part cut`: conv1 to fc6
 of 227x227 images, which is what two XCKU095 hold; conv4 and fc6 are divided over both. `--part network`: all layers over three
-boards, fc6 divided over all of them. One frame each, every layer folded, the links with latency, jitter, checksums and credits;
-what the host gets is held against the reference, and the block RAM of every board by the model stands beside its limit.
+boards, fc6 divided over all of them; `--part reduced`: that for 99x99 images, with an eighth of the channels. One frame each,
+every layer folded, the links with latency, jitter, checksums and credits. Every stream of every board is held against the
+reference, and the block RAM of every board by the model stands beside its limit.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +74,16 @@ def over_two(graph: Graph) -> Assignment:
 def over_three(graph: Graph) -> Assignment:
     """Convolutions on the first board, but conv5, which with fc8 is on the third; fc7 is on the second, fc6 on all."""
     on = {n.name: whole_on("fpga2" if n.name.startswith(("conv5", "fc8")) else "fpga0") for n in graph.nodes}
-    return {**on, "conv4": shared(("fpga0", 192), ("fpga1", 192)), "fc7": whole_on("fpga1"),
-            "fc6": shared(("fpga0", 2304), ("fpga1", 896), ("fpga2", 896))}
+    halves, parts = (_in_parts(graph, name, parts) for name, parts in (("conv4", (1, 1)), ("fc6", (18, 7, 7))))
+    return {**on, "conv4": halves, "fc7": whole_on("fpga1"), "fc6": parts}
+
+
+def _in_parts(graph: Graph, name: str, parts: tuple[int, ...]) -> Split:
+    """A layer whose filters are divided in proportion to such parts over the first boards."""
+    node = graph.node(name)
+    filters, whole = node.op.extent(Axis.OUTPUT_CHANNELS, graph.input_shapes(node)), sum(parts)
+    edges = [round(filters * sum(parts[:i]) / whole) for i in range(len(parts) + 1)]
+    return shared(*((f"fpga{i}", stop - start) for i, (start, stop) in enumerate(pairwise(edges))))
 
 
 def device_at(paces: Mapping[str, int], board: Platform, device: str, layer: str) -> Device:
@@ -194,6 +204,13 @@ def cut(state: Path) -> dict[str, Any]:
     """As many layers as two boards hold."""
     graph = layers_of(lq_alexnet(), "conv1", "fc6")
     return {"full_cut": simulated("cut", graph, load_platform("fic:2"), over_two(graph), {"": PACE}, state)}
+
+
+def reduced(state: Path) -> dict[str, Any]:
+    """All layers over three boards for 99x99 images, with an eighth of the channels: the same divisions, a tenth of the paces."""
+    graph = lq_alexnet(99, 12, 48, 10)
+    paces = {begin: clocks // 10 for begin, clocks in PACES.items()}
+    return {"reduced_network": simulated("reduced network", graph, load_platform("fic:3"), over_three(graph), paces, state)}
 
 
 def network(state: Path) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from dovetail.terminal import table
 
-RUNS = {"full_pair": "conv3 and conv4", "full_cut": "conv1 to fc6", "full_network": "conv1 to fc8"}
-"""Keys of simulations at full width, and the layers of each."""
+RUNS = {"full_pair": "conv3 and conv4", "full_cut": "conv1 to fc6", "full_network": "conv1 to fc8",
+        "reduced_network": "conv1 to fc8 of 99x99"}
+"""Keys of simulations, and their layers: at full width of 227x227 images, or with an eighth of the channels."""
 PARTS = {"BRAM": "bram36_part", "LUT": "lut_part", "DSP": "dsp_part"}
 
 
@@ -22,7 +23,8 @@ def simulated_boards(measured: Mapping[str, Any]) -> dict[str, Mapping[str, Mapp
 
 def boards_lines(measured: Mapping[str, Any]) -> list[str]:
     """Tables of all of it for a terminal."""
-    return ["AlexNet at full width and 227x227 over boards of FiC, all boards and links simulated at once, one frame:",
+    return ["AlexNet over boards of FiC, all boards and links simulated at once, one frame; 227x227 at full width, 99x99 with an "
+            "eighth of the channels:",
             _runs(measured), "", "Parts of each board in those simulations, ends of links included, by the model:",
             _parts(measured), "", *_traffic(measured),
             "Ends of a link by circuits over it, by Yosys:", _ends(measured["link_ends"]), "",
@@ -81,12 +83,14 @@ def _reads(where: str) -> bool:
 
 
 def _traffic(measured: Mapping[str, Any]) -> list[str]:
-    """What crossed links in the simulation of the whole network."""
-    run = measured.get("full_network")
-    if run is None:
-        return []
+    """What crossed links in simulations of the whole network."""
+    return [line for key, what in RUNS.items() if "traffic" in measured.get(key, {}) for line in _crossed(what, measured[key])]
+
+
+def _crossed(what: str, run: Mapping[str, Any]) -> list[str]:
+    """Cells of one frame, and what it waited for."""
     rows = [(f"{t['from']} to {t['to']}", f"{t['cells']:,}", f"{t['data_cells']:,}", f"{t['busy']:.3%}") for t in run["traffic"]]
-    return ["Cells over the links of that network, one frame:",
+    return [f"Cells over links, one frame of {what}:",
             table(("link", "cells", "with data", "of all clocks"), rows),
             "From the last value made to the last one read on another board: " + "; ".join(
                 f"{tensor} {clocks:,} clocks" for tensor, clocks in waiting_clocks(run).items())
