@@ -24,7 +24,7 @@ from dovetail.hardware.shares import Floats
 from dovetail.ir import Graph
 from dovetail.partition.linear_programs import DEAREST, largest_minimum, largest_mixture
 from dovetail.partition.options import Options
-from dovetail.partition.plan import Assignment, Mode, Plan, Status
+from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
@@ -51,15 +51,28 @@ def certify(graph: Graph, platform: Platform, options: Options, plan: Plan, spac
         raise UnsupportedError(f"certificate: plans for {plan.goal} in {plan.mode} mode have none; possible are "
                                f"{', '.join(GOALS)} in {Mode.CONCURRENT} mode")
     base = platform.with_fill(options.fill).with_link_logic()
-    bound, around = certified_accelerators(graph, base, space, options.pinned(graph), plan, progress)
-    if not space.paces and not around:
-        raise UnsupportedError(f"certificate: accelerators alone have none for {plan.goal}; leave out --architecture")
-    bound, forms = certified(graph, base, space.paces, options.pinned(graph), plan, bound, progress)
+    for target in dict.fromkeys((reachable(plan, space), plan.lower_bound)):
+        bound, around = certified_accelerators(graph, base, space, options.pinned(graph), plan, target * (1 - SURE), progress)
+        if not space.paces and not around:
+            raise UnsupportedError(f"certificate: accelerators alone have none for {plan.goal}; leave out --architecture")
+        bound, forms = certified(graph, base, space.paces, options.pinned(graph), plan, bound, progress)
+        if bound >= plan.lower_bound * (1 - ROUNDED):
+            break
     claims = tuple(claim if own is None else replace(claim, prices=named(_scaled(own, bound))) for claim, own in around)
     if bound < plan.lower_bound * (1 - ROUNDED):
         plan = replace(plan, lower_bound=bound, status=Status.FEASIBLE)
+    elif around and bound > plan.lower_bound * (1 + ROUNDED):
+        plan = replace(plan, lower_bound=bound)
     document = plan_to_json(plan, space.forms[space.best].platform)
     return plan, Certificate(command, graph_digest(graph), plan_digest(document), plan.goal.value, bound, forms, claims).text()
+
+
+def reachable(plan: Plan, space: Space) -> float:
+    """What may be proven of a plan's space: for latency prices may prove more of accelerators than their search."""
+    if plan.goal is not Goal.LATENCY or plan.beyond > 0 or plan.given_up > 0:
+        return plan.lower_bound
+    others = zip(space.forms, space.plans, strict=False)
+    return max(plan.lower_bound, min([plan.objective, *(f.bound(p) for f, p in others if f.judged is None and p is not None)]))
 
 
 def divided(assignment: Assignment) -> dict[str, DividedNode]:
@@ -89,9 +102,9 @@ Around = tuple[AcceleratorClaim, Prices | None]
 """What is proven of accelerators, and prices of the division of all other nodes where that alone does not suffice."""
 
 
-def certified_accelerators(graph: Graph, platform: Platform, space: Space, pins: Assignment, plan: Plan,
+def certified_accelerators(graph: Graph, platform: Platform, space: Space, pins: Assignment, plan: Plan, bound: float,
                            progress: Progress = silent) -> tuple[float, list[Around]]:
-    """The highest bound up to a plan's own that prices prove over the accelerators of a space, and what they prove.
+    """The highest bound up to a given one that prices prove over the accelerators of a space, and what they prove.
 
     Where nothing can be proven of some of them, the bound to be proven is the plan's objective: that nothing else is better.
     """
@@ -99,11 +112,11 @@ def certified_accelerators(graph: Graph, platform: Platform, space: Space, pins:
     nothing = plan.objective * (1 - SURE), list[Around]()
     if forms and (goal not in COVERED or counts_bits(graph)):
         return nothing
-    bound, found = plan.lower_bound * (1 - SURE), list[Around]()
+    found = list[Around]()
     for form in forms:
         (device,) = platform.of_kind(Kind.FPGA)
         assert device.clock_hz is not None
-        claim = claim_of(graph, device, form, target_clocks(device, goal, bound), progress)
+        claim = claim_of(graph, device, form, target_clocks(device, goal, bound), goal, progress)
         if claim is None:
             return nothing
         if suffices(claim, device, goal, bound):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf, isfinite
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -148,6 +149,11 @@ class Paced:
         behind, parts = ending.arrays.fullest(ending.cut, price, self.clocks, enough - before)
         return before + behind, parts
 
+    def shows(self, number: int, price: Floats, fronts: list[float]) -> bool:
+        """Whether prices show that all accelerators at an ending take longer."""
+        most = threshold(price)
+        return self.least(number, price, fronts[number], most)[0] > most
+
 
 def threshold(price: Floats) -> float:
     """What an accelerator within all limits costs no more than; nan where prices are none."""
@@ -156,22 +162,31 @@ def threshold(price: Floats) -> float:
     return total * (1 + SLACK) * (1 + ROUNDED) if usable else float("nan")
 
 
-def first_unproven(space: Accelerators, cuts: Sequence[CutPrices], clocks: float) -> tuple[int, str] | None:
-    """The line and the reason of the first claim that does not show that all accelerators take more than so many clocks."""
-    paced, shown = Paced(space, clocks), set[int]()
+class Shown(Protocol):
+    """What shows by prices that accelerators take so many clocks: between frames, or for one."""
+
+    def fronts(self, price: Floats) -> Any:
+        """What nodes before each cut cost."""
+
+    def shows(self, number: int, price: Floats, fronts: Any) -> bool:
+        """Whether no accelerator at an ending takes less."""
+
+
+def first_unproven(space: Accelerators, cuts: Sequence[CutPrices], clocks: float, by: Shown) -> tuple[int, str] | None:
+    """The line and the reason of the first claim that does not show that all accelerators take so many clocks."""
+    shown = set[int]()
     for own in cuts:
         if unknown := [name for name in own.prices if name not in space.names]:
             return own.line, f"a price on {unknown[0]}, which nothing limits"
         if not 0 <= own.first <= own.last < len(space.endings):
             return own.line, f"cuts {own.first} to {own.last} of {len(space.endings)}"
         price = np.array([own.prices.get(name, 0.0) for name in space.names])
-        most, fronts = threshold(price), paced.fronts(price)
+        fronts = by.fronts(price)
         for number in range(own.first, own.last + 1):
-            value, _ = paced.least(number, price, fronts[number], most)
-            if not value > most:
+            if not by.shows(number, price, fronts):
                 cut = space.endings[number].cut
                 return own.line, (f"these prices do not prove that accelerators with {counted(cut - space.start, 'node')} before "
-                                  f"the cut take more than {clocks:,.0f} clocks")
+                                  f"the cut take {clocks:,.0f} clocks or more")
         shown.update(range(own.first, own.last + 1))
     missing = next((n for n in range(len(space.endings)) if n not in shown), None)
     return None if missing is None else (0, f"nothing is said of cut {missing}")

@@ -79,6 +79,8 @@ class _Known:
     level: Ints
     clocks: Floats
     """Between frames, at the least; infinite where there are no such arrays."""
+    alone: Floats
+    """Of one frame."""
 
 
 class Arrays:
@@ -140,7 +142,7 @@ class Arrays:
                     plain[own] = least_resources(layers.layers, own, self.device.model)
                 rows.append(self.parts(plain[own], config))
             self.known[cut] = _Known(np.array(rows).reshape(-1, len(self.names)), np.zeros(len(rows), dtype=np.int64),
-                                     self.floors(cut) if layers is not None else np.zeros(0))
+                                     *((self.floors(cut), self.floors(cut, True)) if rows else (np.zeros(0), np.zeros(0))))
         return self.known[cut]
 
     def offered(self, cut: int, config: Config) -> bool:
@@ -185,9 +187,10 @@ class Arrays:
         else:
             cost = self.cost(cut, config)
             found = None if cost is None else dict(cost.resources)
-            known.clocks[number] = inf if cost is None else cost.interval_clocks
+            if cost is not None:
+                known.clocks[number], known.alone[number] = cost.interval_clocks, cost.latency_clocks
         if found is None:
-            known.clocks[number] = inf
+            known.clocks[number] = known.alone[number] = inf
         else:
             known.shares[number] = self.parts(found, config)
         known.level[number] += 1
@@ -208,6 +211,18 @@ class Arrays:
                 return float(values.min()), known.shares[best]
             self._look(cut, best)
         return inf, none
+
+    def cheapest(self, cut: int, price: Floats, enough: float) -> tuple[float, float, Floats]:
+        """The least of one frame's clocks and priced parts of arrays behind a cut, with these clocks and parts."""
+        if self.layers(cut) is None or not len(self.configs):
+            return inf, inf, np.zeros(len(self.names))
+        known = self._of(cut)
+        while True:
+            values = known.alone + known.shares @ price
+            best = int(values.argmin())
+            if known.level[best] == EXACT or not values[best] < min(enough, inf):
+                return float(values[best]), float(known.alone[best]), known.shares[best]
+            self._look(cut, best)
 
 
 def cuts_of(graph: Graph, start: int, stop: int) -> list[int]:

@@ -7,15 +7,16 @@ from math import ceil
 
 import numpy as np
 
-from dovetail.certificate.accelerators import AcceleratorClaim, Accelerators, first_unproven
+from dovetail.certificate.accelerators import AcceleratorClaim, Accelerators, Paced, first_unproven
 from dovetail.certificate.arrays import cuts_of
 from dovetail.certificate.bound import Prices, SearchedForm
 from dovetail.certificate.columns import DividedNode
+from dovetail.certificate.frames import Framed
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.ir import Graph
 from dovetail.platform.device import Device, Kind, Platform
 
-COVERED = ("throughput",)
+COVERED = ("throughput", "latency")
 """Goals of which something is proven of accelerators."""
 
 
@@ -41,10 +42,15 @@ def unproven(claim: AcceleratorClaim, graph: Graph, platform: Platform, goal: st
         return claim.line, f"nodes {claim.start} to {claim.stop} hand on more than one tensor, or are none"
     (device,) = fpgas
     space = Accelerators(graph, device, claim.kinds, claim.start, claim.stop)
-    found = first_unproven(space, claim.cuts, ceil(claim.clocks) - 1)
+    found = first_unproven(space, claim.cuts, claim.clocks, shown(space, claim.clocks, goal))
     if found is not None:
         return found[0] or claim.line, found[1]
     return None if suffices(claim, device, goal, bound) else _undivided(claim, graph, platform, goal, bound, pins)
+
+
+def shown(space: Accelerators, clocks: float, goal: str) -> Paced | Framed:
+    """What shows that accelerators take at least so many clocks: for throughput that all with fewer between frames do not fit."""
+    return Paced(space, ceil(clocks) - 1) if goal == "throughput" else Framed(space, clocks)
 
 
 def suffices(claim: AcceleratorClaim, device: Device, goal: str, bound: float) -> bool:

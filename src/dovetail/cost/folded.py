@@ -215,7 +215,7 @@ def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: De
         return direct
     node, segments = question
     second, index, folded = 1 / device.clock_hz, 0, False
-    fill = _filled(graph, node) * pace
+    fill = filled(graph, node) * pace
     alone, fused = np.maximum(direct.alone_s, pace * second), np.maximum(direct.fused_s, fill * second)
     energy = direct.energy_j.copy()
     part = word_part(graph, node, device)
@@ -262,7 +262,7 @@ def _waiting_blocks(graph: Graph, node: Node, part: float, direct: ShareCosts, d
     return np.where(deep * bits / words >= SKIP_BLOCK_BITS, np.full(len(direct.alone_s), float(blocks[0])), 0.0)
 
 
-def _filled(graph: Graph, node: Node) -> float:
+def filled(graph: Graph, node: Node) -> float:
     """The part of a frame that a node's window holds before its first output; one over a whole map leaves with its last pixel."""
     if node.op.still or keeps(graph, node):  # after one value per channel all of the map follows
         return float(not node.op.still)

@@ -135,14 +135,23 @@ class FoldTable:
         """What every row occupies, in the order of `resource_names`."""
         return resources_of(content_of(self), self, model)
 
+    @property
+    def stages(self) -> Ints:
+        """Clock edges from a step to the beat that it leaves."""
+        taken = ISSUE_STAGES + WORD_STAGES + WINDOW_STAGES * self.windowed + MASK_STAGES * self.masked
+        last = 1 + ROUNDING_STAGES + REGROUP_STAGES + FIFO_LATENCY_CYCLES
+        return np.asarray(taken + _bits_of(self.products) + (self.slices > 1) + last, dtype=np.int64)
+
+    @property
+    def tails(self) -> Ints:
+        """Clocks that an engine adds behind an equally slow producer; a window over a whole map leaves with its last pixel."""
+        held = np.where(self.pixels > 1, self.first * self.words, 0)
+        return np.asarray(np.maximum(self.flush * self.clocks, held) + self.clocks, dtype=np.int64)
+
     def cost(self, row: int, resources: Floats, model: DhmModel) -> FoldedCost:
         """One row; `resources` are those of all."""
-        taken = ISSUE_STAGES + WORD_STAGES + WINDOW_STAGES * int(self.windowed[row]) + MASK_STAGES * int(self.masked[row])
-        stages = (taken + 1 + (int(self.products[row]) - 1).bit_length() + int(self.slices[row] > 1) + ROUNDING_STAGES
-                  + REGROUP_STAGES + FIFO_LATENCY_CYCLES)
-        clocks = int(self.clocks[row])  # a window over a whole map leaves with its last pixel
-        held = int(self.first[row] * self.words[row]) if self.pixels[row] > 1 else 0
-        return FoldedCost(self[row], int(self.steps[row]), max(int(self.flush[row]) * clocks, held) + clocks, stages,
+        own = folds_of_one(self.shapes[self.which[row]], self.folds[row:row + 1])
+        return FoldedCost(self[row], int(self.steps[row]), int(own.tails[0]), int(own.stages[0]),
                           tuple(zip(resource_names(model), resources[row].tolist(), strict=True)))
 
 
