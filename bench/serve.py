@@ -262,8 +262,8 @@ def main() -> int:
     record = {
         "command": f"python bench/serve.py --requests {options.requests} --json FILE",
         "date": datetime.now(UTC).date().isoformat(),
-        "versions": {"dovetail": __version__, "python": platform.python_version(),
-                     **{name: version(name) for name in ("aiohttp", "tritonclient", "onnxruntime", "numpy")}},
+        "versions": {"dovetail": __version__, "python": platform.python_version()}
+        | {name: version(name) for name in ("aiohttp", "tritonclient", "onnxruntime", "numpy")},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores", "load_average_before": round(busy, 2), "note": options.note,
         "model": "examples/fashion/fashion.onnx, all on the CPU", "connections": CONNECTIONS, "queue": QUEUE, "max_batch": BATCH,
         "frames_per_request": [FEWEST_FRAMES, MOST_FRAMES],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import dovetail
+from dovetail.doctor import DISTRIBUTION
 from dovetail.partition.plan_json import NODE, PLAN
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +92,19 @@ def test_a_release_is_told_in_thirty_lines() -> None:
     releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)[1:]
     assert {release.split("\n")[0] for release in releases} >= {"Unreleased", dovetail.__version__}
     assert [r.split("\n")[0] for r in releases if len(r.strip().split("\n")) > MOST_LINES_OF_A_RELEASE] == []
+
+
+def test_versions_agree_and_workflows_call_what_is_there() -> None:
+    assert f"version: {dovetail.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (project["name"], project["dynamic"]) == (DISTRIBUTION, ["version"])
+    targets = re.findall(r"^([\w ]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    known = {name for line in targets for name in line.split()}
+    workflows = {p.name: p.read_text(encoding="utf-8") for p in (ROOT / ".github" / "workflows").glob("*.yml")}
+    assert {"checks.yml", "tests.yml", "docs.yml", "release.yml"} <= set(workflows)
+    for name, text in workflows.items():
+        assert {target for target in re.findall(r"\bmake (\w+)", text)} <= known, name
+        assert all((ROOT / file).is_file() for file in re.findall(r"python ((?:scripts|bench)/[\w./]+)", text)), name
 
 
 def test_generated_reference_pages_are_up_to_date() -> None:

@@ -42,6 +42,7 @@ def test_a_long_last_column_is_wrapped_and_loses_nothing(monkeypatch: pytest.Mon
     assert all(len(line) <= 60 for line in lines)
     assert " ".join(line.strip() for line in lines[2:-1]) == f"conv1  {why}"
     assert lines[-1] == "conv2  short"
+    assert table(["a", "why"], [["b", f"{'word ' * 20}dovetail-accel[gpu]"]]).splitlines()[-1].strip() == "dovetail-accel[gpu]"
     with wide():
         assert f"conv1  {why}" in table(["layer", "why"], [["conv1", why]]).splitlines()
 

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from dovetail.certificate.check import ROUNDED, Verdict
@@ -29,6 +30,8 @@ BUSIEST = 3
 """How many of what sets the pace of pipelined frames are named."""
 NARROWEST = 40
 """Characters below which a column of sentences moves to lines of its own."""
+WRAP = partial(textwrap.wrap, break_on_hyphens=False, break_long_words=False)
+"""Lines of a sentence; names and commands in it stay whole."""
 INSPECTION_BOARD = "tx2-c10gx"
 """The board whose CPU, GPU and FPGA stand for their kinds in `inspect`."""
 
@@ -58,7 +61,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
         cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, shown, strict=False))]
         lines += _wrapped(cells, limit) if beside else ["  ".join(cells).rstrip()]
         if not beside and row[-1] and row is not everything[0]:
-            lines += textwrap.wrap(row[-1], limit, initial_indent="    ", subsequent_indent="    ")
+            lines += WRAP(row[-1], limit, initial_indent="    ", subsequent_indent="    ")
     lines.insert(1, "  ".join("─" * w for w in shown)[:limit])
     return "\n".join(lines)
 
@@ -67,7 +70,7 @@ def _wrapped(cells: Sequence[str], limit: int) -> list[str]:
     """A row whose last cell goes on in lines of its own, below where it began."""
     *first, last = cells
     before = "".join(f"{cell}  " for cell in first)
-    words = textwrap.wrap(last.strip(), max(limit - len(before), 1)) if len(before) + len(last.rstrip()) > limit else [last]
+    words = WRAP(last.strip(), max(limit - len(before), 1)) if len(before) + len(last.rstrip()) > limit else [last]
     return [f"{before}{words[0]}".rstrip(), *(" " * len(before) + more for more in words[1:])]
 
 

@@ -17,9 +17,6 @@ import pytest
 from tests.extension.changes import HERE, small_model
 
 PLUGIN = HERE / "plugin"
-SAME = {"maximum.py": "operator/src/dovetail/ir/operators", "larger.py": "engine/src/dovetail/fpga/engines",
-        "host_alone.py": "solver/src/dovetail/partition", "bench-top.toml": "board/src/dovetail/platform/boards"}
-"""Files that the changes of the package itself have as well."""
 
 
 @pytest.fixture
@@ -27,8 +24,6 @@ def installed(tmp_path: Path) -> Path:
     """A folder for sys.path, as pip leaves it: the package, and what its pyproject.toml says in a dist-info folder."""
     site = tmp_path / "site"
     shutil.copytree(PLUGIN / "src", site, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, folder in SAME.items():
-        shutil.copy(HERE / folder / name, site / "dovetail_example" / name)
     project = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     known = site / "dovetail_example-1.0.dist-info"
     known.mkdir()

@@ -1,0 +1,1 @@
+../../../solver/src/dovetail/partition/host_alone.py

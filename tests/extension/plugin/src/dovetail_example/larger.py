@@ -1,0 +1,1 @@
+../../../engine/src/dovetail/fpga/engines/larger.py

@@ -1,0 +1,1 @@
+../../../operator/src/dovetail/ir/operators/maximum.py
