@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -26,6 +28,13 @@ def test_help_lists_every_command_in_one_group() -> None:
     said = parser().format_help()
     assert [line.strip(":") for line in said.splitlines() if re.fullmatch(r"[a-z ]+:", line)] == [*GROUPS, "examples"]
     assert all(re.search(rf"^  {name}\s", said, re.M) for name in listed)
+
+
+def test_help_loads_no_planner() -> None:
+    script = ("import sys; from dovetail.cli.program import parser; parser().format_help(); "
+              "print([m for m in ('scipy', 'onnxruntime', 'rich', 'dovetail.partition.evaluate') if m in sys.modules])")
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout == "[]\n"
 
 
 def test_every_command_answers_scripts_and_wide_terminals() -> None:

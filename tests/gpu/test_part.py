@@ -119,7 +119,7 @@ def test_a_quantized_model_file_becomes_kernels_of_the_same_integers(tmp_path: P
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dovetail.gpu, "find_spec", lambda name: None)
-    with pytest.raises(ToolError, match='torch and triton not found; install the extra "gpu" of dovetail'):
+    with pytest.raises(ToolError, match='torch and triton not found; get them with pip install'):
         dovetail.gpu.compile("m.onnx")
 
 

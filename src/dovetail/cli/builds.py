@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from dovetail.cli import options
-from dovetail.partition.options import WIDTHS
+from dovetail.partition.plan import WIDTHS
 
 
 def add_commands(commands: options.Commands) -> None:

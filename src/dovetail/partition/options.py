@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
 from dovetail.numerics.equalize import Equalise
-from dovetail.partition.plan import Goal, Mode, Split, whole_on
+from dovetail.partition.plan import WIDTHS, Goal, Mode, Split, whole_on
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.device import Platform
 from dovetail.platform.load import load_platform, platform_from_dict
@@ -23,8 +23,6 @@ AUTO = "auto"
 DIRECT = "none"
 """The value of `Options.fold` that maps every layer directly."""
 FOLDS = (AUTO, DIRECT)
-WIDTHS = {"bus_bits": (32, 64, 128, 256, 512), "host_pins": (1, 2, 4, 8, 16, 32)}
-"""What ports of generated hardware may be wide."""
 EXAMPLES = {"thrift": "0.01", "gap": "0.005"}
 """Usual values of fractions, for who gave another."""
 

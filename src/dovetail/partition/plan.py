@@ -22,6 +22,8 @@ FEWER = "holds over fewer candidates:"
 SOLVER_NAMES = ("exact", "greedy", "balanced", "random", "single", "ilp", "lp", "dp", "min-cut", "work-stealing", "gp",
                 "gp-paper", "gp-paper-one-by-one", "gp-paper-constant-power", "gp-paper-input-channels", "gp-paper-tiles")
 """What `solve.SOLVERS` holds; here, so that the command line can name them without loading them."""
+WIDTHS = {"bus_bits": (32, 64, 128, 256, 512), "host_pins": (1, 2, 4, 8, 16, 32)}
+"""What ports of generated hardware may be wide; here for the same reason."""
 
 
 class Goal(StrEnum):
