@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,11 +89,11 @@ class Tab:
 
     def wait(self, condition: str, seconds: float = 60.0) -> None:
         """Wait until an expression holds."""
-        self.run(f"""new Promise((done, fail) => {{
-          const end = performance.now() + {1000 * seconds};
-          const look = () => {{ if ({condition}) done(true);
-            else if (performance.now() > end) fail(new Error('never: ' + {json.dumps(condition)})); else setTimeout(look, 20); }};
-          look(); }})""")
+        end = time.monotonic() + seconds
+        while not self.run(f"Boolean({condition})"):
+            if time.monotonic() > end:
+                raise PageError(f"never: {condition}")
+            time.sleep(0.03)
 
     def press(self, key: str) -> None:
         """Press and release a key."""

@@ -8,7 +8,7 @@ from dovetail.cli import options
 
 
 def add_commands(commands: options.Commands) -> None:
-    """`platforms`, `plan`, `check`, `compare`, `pareto`, `bits`."""
+    """`platforms`, `plan`, `check`, `compare`, `pareto`, `bits`, `studio`."""
     platforms = commands.add("platforms", "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
@@ -62,3 +62,9 @@ def add_commands(commands: options.Commands) -> None:
     bits.add_argument("--also", action="append", default=[], type=Path, metavar="MODEL",
                       help="a quantized model of the same task, such as a trained one, measured beside; repeatable")
     bits.add_argument("-o", "--output", type=Path, metavar="DIR", help="folder for the chosen model.onnx, bits.html, bits.json")
+
+    studio = commands.add("studio", "a page on this machine that plans while you change the question",
+                          "dovetail studio model.onnx")
+    studio.add_argument("model", nargs="?", type=Path, help="an ONNX file to begin with; others can be dropped onto the page")
+    studio.add_argument("--port", type=int, default=8090, help="0 takes a free one (default: %(default)s)")
+    studio.add_argument("--open", action="store_true", help="open the page in the browser")

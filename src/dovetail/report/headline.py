@@ -62,8 +62,9 @@ def lead(report: Report) -> list[object]:
         alone = f": {ratio(single[1] / plan['objective'], better, worse)} the {single[0].upper()} alone"
     found = plan["limited_by"]
     bottleneck = [" Bottleneck: ", element("strong", breakable(found["name"])), f", {limited_share(plan)}."] if found else []
-    exact = "Not verified yet." if checked is None else "Bit-exact in verification." if checked["equal"] else "NOT bit-exact."
-    return [element("strong", reached[0]), "".join(f", {words}" for words in reached[1:]), f"{alone}.", *bottleneck, f" {exact}"]
+    exact = "" if not report["segments"] else " Not verified yet." if checked is None else \
+        " Bit-exact in verification." if checked["equal"] else " NOT bit-exact."
+    return [element("strong", reached[0]), "".join(f", {words}" for words in reached[1:]), f"{alone}.", *bottleneck, exact]
 
 
 def used_devices(report: Report) -> list[str]:
@@ -77,7 +78,7 @@ def sentence(report: Report) -> str:
     plan, checked = report["plan"], report["verification"]
     parts = [f"Predicted on {' + '.join(used_devices(report))}: {figures(plan)}", compared(plan), proof(plan), limited(plan)]
     if checked is None:
-        parts.append("not yet verified")
+        parts.append("not yet verified" if report["segments"] else "")
     elif checked["equal"]:
         parts.append(f"bit-exact over {counted(checked['frames'], 'frame')}")
     else:
@@ -127,7 +128,7 @@ def cards(report: Report) -> Markup:
                   "idle power of all devices included"),
             best,
             gap,
-            _bits(report),
+            _bits(report) if report["segments"] else None,
             _area(report),
             _card("Network", counted(len(report["nodes"]), "layer"),
                   f"{units.quantity(model['macs'])} multiply-accumulates, {units.quantity(model['parameters'])} "
@@ -177,7 +178,8 @@ def _area(report: Report) -> Markup | None:
     if not filled:
         return None
     fraction, device, name = max(filled)
-    done = "synthesized below" if report["synthesis"] else f"estimate; {synth_command(report)} counts it"
+    done = "synthesized below" if report["synthesis"] else f"estimate; {synth_command(report)} counts it" \
+        if report["segments"] else "estimate"
     return _card(
         f"Tightest resource, {device}", f"{units.percent(fraction)}", f"of {name}; {done}", "bad" if fraction > 1 else None)
 

@@ -29,7 +29,7 @@ function fitted(text, room, pixels, weight) {
 
 const pair = (text) => text.split(" ").map(Number);
 
-export function mountMap(root, details, select) {
+export function mountMap(root, details, select, before) {
   const svg = root.querySelector("svg.network");
   const view = svg.querySelector(".view");
   const groups = [...svg.querySelectorAll(".group")];
@@ -192,6 +192,7 @@ export function mountMap(root, details, select) {
     card.hidden = true;
     for (const other of svg.querySelectorAll(".chosen")) other.classList.remove("chosen");
     svg.focus();
+    select?.(null, card);
   };
 
   // Pointers: one moves the map, two zoom it; what is not moved is selected.
@@ -333,13 +334,15 @@ export function mountMap(root, details, select) {
   svg.dataset.seen = svg.clientWidth;
   svg.removeAttribute("viewBox");
   fit();
+  if (before?.shape === shape) move(before.at);
   seen.observe(svg);
   addEventListener("beforeprint", () => fit());
-  return { show: (index) => {
-    const leaf = leaves.find((e) => e.dataset.node === String(index));
-    if (leaf) {
-      goTo(leaf, false);
-      show(leaf);
-    }
-  } };
+  return {
+    where: () => ({ at, shape }),
+    show: (index, there = true) => {
+      const leaf = leaves.find((e) => e.dataset.node === String(index));
+      if (leaf && there) goTo(leaf, false);
+      if (leaf) show(leaf);
+    },
+  };
 }
