@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from dovetail.document import Each, Maybe, OneOf, Place, check
+from dovetail.document import Each, Maybe, OneOf, FieldPath, check
 from dovetail.errors import BuildError, UsageError
 from dovetail.partition.options import Options
 from dovetail.partition.plan import Goal, whole_on
@@ -85,7 +85,7 @@ def read_question(text: bytes) -> Question:
 
     try:
         known = json.loads(text.decode("utf-8"), parse_constant=no_constant)
-        check(known, SHAPE, Place("question", "change it in the page"))
+        check(known, SHAPE, FieldPath("question", "change it in the page"))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"question: not readable as JSON ({str(error)[:100]})") from None
     except BuildError as error:
