@@ -11,6 +11,7 @@ from dovetail.report.markup import Markup, breakable, element, join
 from dovetail.report.palette import Report
 from dovetail.report.verdict import (
     BETTER,
+    ENGINES,
     ERRORS,
     best_single,
     compared,
@@ -21,6 +22,7 @@ from dovetail.report.verdict import (
     limited_share,
     proof,
     ratio,
+    scope,
 )
 from dovetail.words import counted, plural
 
@@ -103,7 +105,7 @@ def _status(report: Report) -> str:
         return "every node pinned"
     if plan["proven"] and plan["beyond"]:
         return f"optimal over all candidate cuts, then {units.percent(plan['beyond'])} better by cuts between them"
-    return "optimal" if plan["proven"] else str(plan["status"])
+    return f"optimal{ENGINES * (ENGINES in scope(plan))}" if plan["proven"] else str(plan["status"])
 
 
 def cards(report: Report) -> Markup:
