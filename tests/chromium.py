@@ -201,7 +201,13 @@ def chromium() -> Iterator[Browser]:
 BEYOND = (Path(__file__).parent / "beyond.js").read_text(encoding="utf-8")
 
 
+DRAWN = """Promise.race([new Promise(done => setTimeout(done, 5000)),
+  new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))])"""
+"""Until what a new size changes is drawn; pages in the background draw nothing, and are waited for no longer."""
+
+
 def beyond(tab: Tab) -> list[str]:
     """Text that leaves its box or overlaps other text, and whatever is wider than the page."""
+    tab.run(f"{DRAWN}.then(() => 0)")
     found: list[str] = tab.run(BEYOND)
     return found
