@@ -17,7 +17,7 @@ from dovetail.certificate.check import ROUNDED
 from dovetail.certificate.columns import SLACK, DividedNode
 from dovetail.certificate.file import GOALS, Certificate, Form, graph_digest, plan_digest
 from dovetail.certificate.held import COVERED, held_form, suffices
-from dovetail.certify_accelerators import claim_of, target_clocks
+from dovetail.certify_accelerators import claim_of, stated, target_clocks
 from dovetail.errors import InternalError, UnsupportedError
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.hardware.shares import Floats
@@ -53,7 +53,7 @@ def certify(graph: Graph, platform: Platform, options: Options, plan: Plan, spac
     base = platform.with_fill(options.fill).with_link_logic()
     for target in dict.fromkeys((reachable(plan, space), plan.lower_bound)):
         bound, around = certified_accelerators(graph, base, space, options.pinned(graph), plan, target * (1 - SURE), progress)
-        if not space.paces and not around:
+        if not space.paces and not any(claim.proves for claim, _ in around):
             raise UnsupportedError(f"certificate: accelerators alone have none for {plan.goal}; leave out --architecture")
         bound, forms = certified(graph, base, space.paces, options.pinned(graph), plan, bound, progress)
         if bound >= plan.lower_bound * (1 - ROUNDED):
@@ -61,7 +61,7 @@ def certify(graph: Graph, platform: Platform, options: Options, plan: Plan, spac
     claims = tuple(claim if own is None else replace(claim, prices=named(_scaled(own, bound))) for claim, own in around)
     if bound < plan.lower_bound * (1 - ROUNDED):
         plan = replace(plan, lower_bound=bound, status=Status.FEASIBLE)
-    elif around and bound > plan.lower_bound * (1 + ROUNDED):
+    elif any(claim.proves for claim in claims) and bound > plan.lower_bound * (1 + ROUNDED):
         plan = replace(plan, lower_bound=bound)
     document = plan_to_json(plan, space.forms[space.best].platform)
     return plan, Certificate(command, graph_digest(graph), plan_digest(document), plan.goal.value, bound, forms, claims).text()
@@ -109,8 +109,10 @@ def certified_accelerators(graph: Graph, platform: Platform, space: Space, pins:
     Where nothing can be proven of some of them, the bound to be proven is the plan's objective: that nothing else is better.
     """
     forms, goal = [form for form in space.forms if form.judged is not None], plan.goal.value
-    nothing = plan.objective * (1 - SURE), list[Around]()
-    if forms and (goal not in COVERED or counts_bits(graph)):
+    if forms and counts_bits(graph):
+        return plan.objective * (1 - SURE), []
+    nothing: tuple[float, list[Around]] = plan.objective * (1 - SURE), [(stated(graph, form), None) for form in forms]
+    if forms and goal not in COVERED:
         return nothing
     found = list[Around]()
     for form in forms:

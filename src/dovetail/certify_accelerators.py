@@ -8,7 +8,7 @@ from math import ceil, inf, sqrt
 
 import numpy as np
 
-from dovetail.certificate.accelerators import AcceleratorClaim, Accelerators, CutPrices, Paced, threshold
+from dovetail.certificate.accelerators import NOTHING, AcceleratorClaim, Accelerators, CutPrices, Paced, threshold
 from dovetail.certificate.engines import SLACK
 from dovetail.certificate.frames import Framed
 from dovetail.certificate.held import suffices
@@ -35,10 +35,8 @@ CLOSE = 1.002
 def claim_of(graph: Graph, device: Device, form: FpgaForm, clocks: float, goal: str,
              progress: Progress) -> AcceleratorClaim | None:
     """That no accelerator of a form takes less than so many clocks, or than as many as prices prove; None where none do."""
-    at = sorted(graph.position(name) for name in form.held)
-    start, stop = at[0], at[-1] + 1
-    space = Accelerators(graph, device, form.kinds, start, stop)
-    empty = AcceleratorClaim(0, form.kinds, start, stop, clocks, {}, ())
+    empty = replace(stated(graph, form), clocks=clocks)
+    space = Accelerators(graph, device, form.kinds, empty.start, empty.stop)
     if goal == "latency":
         reached, cuts = frame_prices(space, clocks, progress)
         return replace(empty, clocks=reached, cuts=cuts) if reached > 0 else None
@@ -54,6 +52,12 @@ def claim_of(graph: Graph, device: Device, form: FpgaForm, clocks: float, goal: 
         else:
             low, best = middle, replace(empty, clocks=middle, cuts=found)
     return best
+
+
+def stated(graph: Graph, form: FpgaForm) -> AcceleratorClaim:
+    """Which accelerators a form is the best of, without a proof."""
+    at = sorted(graph.position(name) for name in form.held)
+    return AcceleratorClaim(0, form.kinds, at[0], at[-1] + 1, NOTHING, {}, ())
 
 
 def cut_prices(space: Accelerators, clocks: float, progress: Progress) -> tuple[CutPrices, ...] | None:

@@ -25,6 +25,8 @@ from dovetail.words import counted, plural
 
 CUT_AT = {Architecture.SESL: "end", Architecture.SEML: "start", Architecture.MONOLITHIC: "start", Architecture.FIBHA: "anywhere"}
 """Where accelerators of each kind are cut. Source: docs/method/accelerators.md."""
+NOTHING = -1.0
+"""Clocks of a claim that proves nothing: it says which accelerators were weighed, and a plan's must be one of them."""
 ROUNDED = 1e-12
 """Relative error of sums of some hundred doubles."""
 
@@ -43,7 +45,7 @@ class CutPrices:
 class AcceleratorClaim:
     """That no accelerator of some kinds for the nodes [start, stop) takes fewer clocks, and no plan with one is below the bound.
 
-    `prices` are those of the division of all other nodes.
+    `prices` are those of the division of all other nodes. Where `clocks` are `NOTHING`, it says only which there are.
     """
 
     line: int
@@ -54,9 +56,16 @@ class AcceleratorClaim:
     prices: Mapping[str, float]
     cuts: tuple[CutPrices, ...]
 
+    @property
+    def proves(self) -> bool:
+        return self.clocks >= 0
+
     def lines(self) -> list[str]:
         """As a certificate has it."""
-        found = [f"form accelerators {','.join(self.kinds)} {self.start} {self.stop}", f"clocks {float(self.clocks)!r}"]
+        found = [f"form accelerators {','.join(self.kinds)} {self.start} {self.stop}"]
+        if not self.proves:
+            return found
+        found.append(f"clocks {float(self.clocks)!r}")
         found += [f"price {float(value)!r} {name}" for name, value in self.prices.items() if value]
         for own in self.cuts:
             found.append(f"cuts {own.first} {own.last}")

@@ -17,7 +17,7 @@ from dovetail.certificate.bound import Prices, SearchedForm
 from dovetail.certificate.columns import SLACK, DividedNode, limits_of
 from dovetail.certificate.design import fault_of
 from dovetail.certificate.file import Certificate, RefusedError, graph_digest, plan_digest
-from dovetail.certificate.held import unproven
+from dovetail.certificate.held import COVERED, unproven
 from dovetail.certificate.judge import judge
 from dovetail.errors import DovetailError
 from dovetail.ir import Axis, Graph
@@ -86,7 +86,7 @@ def check(document: Mapping[str, Any], certificate: Certificate, graph: Graph, p
         if not Prices(form, price, certificate.bound).proven():
             raise RefusedError(f"certificate, line {line}: these prices do not prove that no plan of this form is below "
                                f"{certificate.bound!r}")
-    for claim in certificate.accelerators:
+    for claim in (c for c in certificate.accelerators if c.proves):
         if (found := unproven(claim, graph, platform, certificate.goal, certificate.bound, pins)) is not None:
             raise RefusedError(f"certificate, line {found[0]}: {found[1]}")
     progress("forms", len(certificate.forms), len(certificate.forms))
@@ -98,18 +98,19 @@ def _space(document: Mapping[str, Any], graph: Graph, platform: Platform,
     """What of the plan's space the certificate's forms are, and the accelerators that they are not."""
     paces, space = [pace for _, pace, _ in certificate.forms], tuple(document.get("space", ()))
     first = next(line for line, *_ in (*certificate.forms, *((c.line,) for c in certificate.accelerators)))
-    words = space_words(paces) if platform.of_kind(Kind.FPGA) and paces else ()
+    words = covered = space_words(paces) if platform.of_kind(Kind.FPGA) and paces else ()
     for claim in certificate.accelerators:
         if claim.stop > len(graph.nodes):
             raise RefusedError(f"certificate, line {claim.line}: nodes up to {claim.stop} of {len(graph.nodes)}")
-        words = (*words, accelerator_words(graph, claim.kinds, claim.start, claim.stop, True))
-    uncovered = tuple(w for w in space if w not in words)
+        name = accelerator_words(graph, claim.kinds, claim.start, claim.stop, certificate.goal in COVERED)
+        words, covered = (*words, name), (*covered, name) if claim.proves else covered
+    uncovered = tuple(w for w in space if w not in covered)
     if not set(words) <= set(space) or len(set(words)) != len(words) or (not words and paces != [None]):
         raise RefusedError(f"certificate, line {first}: its forms are {' and '.join(words) or 'none'}, and the plan's space is "
                            f"{'; '.join(space) or 'not stated'}")
     if not all(platform.of_kind(Kind.FPGA) and w.startswith(ACCELERATORS) for w in uncovered):
         raise RefusedError(f"plan, space: {uncovered[0]}, which nothing is known of")
-    return words, uncovered
+    return covered, uncovered
 
 
 def _board(document: Mapping[str, Any], graph: Graph, platform: Platform, certificate: Certificate) -> Platform:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.certificate.accelerators import CUT_AT, AcceleratorClaim, CutPrices
+from dovetail.certificate.accelerators import CUT_AT, NOTHING, AcceleratorClaim, CutPrices
 from dovetail.errors import DovetailError
 from dovetail.ir import Graph
 from dovetail.platform.accelerator import Architecture
@@ -112,7 +112,7 @@ def _forms(lines: Sequence[str]) -> tuple[tuple[Form, ...], tuple[AcceleratorCla
             case ["form", "accelerators", kinds, start, stop] if (
                     set(kinds.split(",")) <= KINDS.keys() and 0 <= _natural(start) < _natural(stop)):
                 named: tuple[Architecture, ...] = tuple(KINDS[kind] for kind in kinds.split(","))
-                claims.append(AcceleratorClaim(number, named, _natural(start), _natural(stop), -1.0, prices := {}, ()))
+                claims.append(AcceleratorClaim(number, named, _natural(start), _natural(stop), NOTHING, prices := {}, ()))
             case ["clocks", value] if claims and claims[-1].clocks < 0 and not claims[-1].prices:
                 claims[-1] = replace(claims[-1], clocks=_number(number, value))
             case ["cuts", first, last] if claims and claims[-1].clocks >= 0 and 0 <= _natural(first) <= _natural(last):
@@ -122,8 +122,6 @@ def _forms(lines: Sequence[str]) -> tuple[tuple[Form, ...], tuple[AcceleratorCla
                 prices[" ".join(words)] = _number(number, value)
             case _:
                 raise RefusedError(f"certificate, line {number}: {line[:60]!r} says nothing that is known")
-    if any(claim.clocks < 0 for claim in claims):
-        raise RefusedError(f"certificate, line {claims[-1].line}: accelerators of no number of clocks")
     return tuple(forms), tuple(claims)
 
 
