@@ -16,7 +16,7 @@ from dovetail.certificate.accelerators import ROUNDED, Accelerators
 from dovetail.certificate.engines import ONE, SLACK, OfferedEngines, beats_of, folds_of
 from dovetail.cost import costs_of
 from dovetail.cost.folded import filled, layer_pace, shape_of, twins_allowed
-from dovetail.cost.folded_area import folds_of_one, resource_names
+from dovetail.cost.folded_area import FoldTable, folds_of_one, resource_names
 from dovetail.hardware.scans import phases_of
 from dovetail.hardware.shares import Floats
 from dovetail.platform.fitted import dhm_model
@@ -59,13 +59,7 @@ class Framed:
         shape = shape_of(graph, node)
         rows = folds_of(shape, twins_allowed(device))
         table = folds_of_one(shape, rows[rows[:, 3] > 0])
-        many = {(g, i): k for k, (g, i) in enumerate(dict.fromkeys(map(tuple, table.folds[:, :2].tolist())))}
-        pair = np.array([many[g, i] for g, i in table.folds[:, :2].tolist()])
-        order = np.lexsort((-table.steps, pair))
-        until = np.full(len(order), inf)  # a fold is chosen from as long as no slower one of its kind keeps the pace
-        for here, before in zip(order[1:], order[:-1], strict=True):
-            if pair[here] == pair[before]:
-                until[here] = table.steps[before] if table.steps[before] > table.steps[here] else until[before]
+        until = _until(table)
         each = LONGEST // layer_pace(graph, node, LONGEST)
         resources, limits = table.resources(dhm_model(device.model)), device.resources
         largest = np.max([resources[:, k] / limits[r] for k, r in enumerate(resource_names(dhm_model(device.model)))
@@ -181,3 +175,13 @@ class Framed:
         total = float(price.sum())
         usable = bool((price >= 0).all()) and np.isfinite(total)
         return (self.clocks + total * (1 + SLACK)) * (1 + ROUNDED) if usable else float("nan")
+
+
+def _until(table: FoldTable) -> Floats:
+    """Of every fold, the clocks from which on a slower one of its kind keeps the pace, and it is chosen from no longer."""
+    kinds = np.unique(table.folds[:, :2], axis=0, return_inverse=True)[1].ravel()
+    order, until = np.lexsort((-table.steps, kinds)), np.full(len(kinds), inf)
+    for here, before in zip(order[1:], order[:-1], strict=True):
+        if kinds[here] == kinds[before]:
+            until[here] = table.steps[before] if table.steps[before] > table.steps[here] else until[before]
+    return until
