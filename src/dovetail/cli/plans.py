@@ -22,7 +22,7 @@ def add_commands(commands: options.Commands) -> None:
     options.add_saved_plan(plan)
     plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
     plan.add_argument("--certificate", type=Path, metavar="FILE",
-                      help="write a proof of the bound to this file, accelerators aside, which `dovetail check` verifies without "
+                      help="write a proof of the bound to this file, which `dovetail check` verifies without "
                            "the planner; the plan then states the bound that is proven in it")
 
     check = commands.add("check", "verify a plan and the certificate of its bound, without the planner",

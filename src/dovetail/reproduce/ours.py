@@ -186,13 +186,6 @@ def _cut(documents: Documents) -> Sequence[float]:
     return [len(found["layers"]), found["values"] if found["bit_exact"] else 0]
 
 
-def _network_of_boards(documents: Documents) -> Sequence[float]:
-    """Boards, layers and values compared of the whole network; no value where one was wrong."""
-    found = documents[WHOLE]["measured"]["full_network"]
-    right = found["bit_exact"] and found["first_wrong"] is None and found["streams_right"] == len(found["streams"])
-    return [len(found["boards"]), len(found["layers"]), found["values_compared"] if right else 0]
-
-
 def _conv2_parts(documents: Documents) -> Sequence[float]:
     parts = documents[WHOLE]["measured"]["alexnet_conv2_cycles"]["parts_of_xcku095"]
     return [100 * parts[key] for key in ("bram", "lut", "dsp")]
@@ -266,7 +259,7 @@ CODES: dict[str, Find] = {
     "Section 5.2, layer 1": _of_floats("clocks", 1), "Section 5.2, layer 2": lambda d: _of_floats("clocks", 2)(d)[:1],
     "Abstract, BRAM and latency": lambda d: [_of_floats(key, 2)(d)[0] for key in ("bram", "clocks")],
     "Section 4.1.2, one layer": _convolutions, "Section 4.1.2, boards": lambda d: [d[WHOLE]["boards"]["fic"]["least_by_memory"]],
-    "Section 4.1.1, example": _example_code, "Abstract, links": _busiest_link, "Conclusion, whole AlexNet": _network_of_boards,
+    "Section 4.1.1, example": _example_code, "Abstract, links": _busiest_link,
     "Abstract, bits and resources": _bits("lut"), "Abstract, bits and accuracy": _bits("accuracy")}
 
 
