@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from dovetail.document import Each, Maybe, OneOf, FieldPath, check
+from dovetail.document import Each, FieldPath, Maybe, OneOf, check
 from dovetail.errors import BuildError, UsageError
 from dovetail.partition.options import Options
 from dovetail.partition.plan import Goal, whole_on
