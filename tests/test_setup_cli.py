@@ -67,6 +67,7 @@ def test_doctor_tells_missing_from_broken(monkeypatch: pytest.MonkeyPatch, tmp_p
                                           capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path))
     monkeypatch.setenv("DOVETAIL_VERILATOR", "/nowhere/verilator")
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(doctor, "EXTRAS", {"gone": doctor.Extra(("no-such-package",), "nothing")})
     monkeypatch.setattr(doctor.gpu, "cuda_devices", lambda: ())
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)

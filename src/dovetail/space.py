@@ -14,6 +14,7 @@ from typing import cast
 
 from dovetail.certificate.accelerators import accelerator_words
 from dovetail.certificate.check import space_words
+from dovetail.cost.costs import why_not
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Graph
@@ -214,8 +215,10 @@ def _promising(asked: PlanQuestion, form: FpgaForm, reached_s: float) -> Acceler
     assert form.judged is not None, "asked of accelerators only"
     assert device.clock_hz is not None, "costs of an FPGA need its clock"
     others = []
-    for name in (d.name for d in asked.platform.devices if d.name != device.name):
-        plan = asked.tried(FpgaForm(asked.platform, {node.name: whole_on(name) for node in graph.nodes}))
+    for other in (d for d in asked.platform.devices if d.name != device.name):
+        able = {n.name for n in graph.nodes if why_not(graph, n, other) is None}
+        plan = asked.tried(FpgaForm(asked.platform, {
+            n.name: whole_on(other.name if n.name in able else asked.platform.host) for n in graph.nodes}))
         others += [] if plan is None else [[node.compute_s for node in plan.nodes]]
     if not others:
         return None

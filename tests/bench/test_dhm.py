@@ -78,7 +78,7 @@ def test_a_missing_peer_is_said_with_how_to_install_it(peer: object, name: str, 
     case = CASES[0]
     calls = {"nngen": lambda: nngen_rtl.measure(case, np.zeros(case.shape, dtype=np.int8)),
              **{name: partial(generator.measure, np.ones((1, 1), dtype=np.int64)) for name, generator in GENERATORS.items()}}
-    advice = r"install them with pip install 'dovetail\[fpga,peers\]'"
+    advice = r"install them with pip install 'dovetail-accel\[fpga,peers\]'"
     with pytest.raises(ToolError, match=f"^peers: {name} is not installed; {advice}$"):
         calls[name]()
 

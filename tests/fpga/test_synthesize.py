@@ -198,7 +198,7 @@ def test_no_yosys_at_all_says_how_to_install_it(monkeypatch, tmp_path):
     monkeypatch.delenv("DOVETAIL_YOSYS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ToolError, match=r"^yosys: not found; install it with pip install 'dovetail\[fpga\]'$"):
+    with pytest.raises(ToolError, match=r"^yosys: not found; install it with pip install 'dovetail-accel\[fpga\]'$"):
         find_synthesizer("ecp5")
 
 

@@ -34,6 +34,7 @@ from dovetail.runtime.build import synthetic_integers
 from dovetail.runtime.driver import IN_FLIGHT, PATIENCE_S, POLLS, Accelerator
 from dovetail.runtime.verification import check_frames, expect_partials
 from dovetail.schedule.program import Program
+from dovetail.words import counted
 
 DRAIN_CLOCKS = 256
 """Beyond twice the links' own latency, for which all boards are held in reset: transceivers and jitter (chosen)."""
@@ -105,7 +106,8 @@ class JoinedAccelerator:
         while (board.read("CYCLES_LO") - start) % (1 << 32) < clocks:
             reads += 1
             if reads > POLLS and time.monotonic() > end:
-                raise TransportError(f"board {board.shell.core.top}: its clock stands still, {clocks} clocks did not pass")
+                passed = f"{counted(clocks, 'clock')} did not pass"
+                raise TransportError(f"board {board.shell.core.top}: its clock stands still, {passed}")
 
     def links(self) -> tuple[LinkState, ...]:
         """Every end of every link."""

@@ -14,7 +14,7 @@ from dovetail.errors import ToolError, UsageError
 def studio_command(options: argparse.Namespace) -> int:
     """Run `dovetail studio`."""
     if find_spec("aiohttp") is None:
-        raise ToolError("dovetail studio: aiohttp is needed; run `pip install 'dovetail[serve]'`")
+        raise ToolError("dovetail studio: aiohttp is needed; run `pip install 'dovetail-accel[serve]'`")
     from dovetail.studio.app import studio  # here, so that other commands need it not
     if not 0 <= options.port <= 65535:
         raise UsageError(f"--port {options.port}: must be from 0 to 65535")
