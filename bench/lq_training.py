@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from dovetail.errors import DovetailError, UsageError  # noqa: E402
 from dovetail.files import replace_text  # noqa: E402
-from dovetail.train.loop import Pace, TrainingRecipe  # noqa: E402
+from dovetail.train.recipe import Pace, TrainingRecipe  # noqa: E402
 from dovetail.train.run import run  # noqa: E402
 
 SCHEMA = 1

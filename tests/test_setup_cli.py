@@ -14,7 +14,7 @@ import pytest
 from dovetail import doctor
 from dovetail.cli import main
 from dovetail.cli.program import ACTIONS, GROUPS, parser
-from dovetail.doctor import EXTRAS, State, examine
+from dovetail.doctor import EXTRAS, Presence, examine
 from dovetail.platform.load import load_platform, platform_names
 from dovetail.terminal import table, wide
 
@@ -72,13 +72,13 @@ def test_doctor_tells_missing_from_broken(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(doctor.gpu, "cuda_devices", lambda: ())
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     found = {f.name: f for f in examine()}
-    assert found["no-such-package"].state is State.MISSING
+    assert found["no-such-package"].state is Presence.MISSING
     assert found["no-such-package"].remedy == "pip install 'dovetail-accel[gone]'"
-    assert found["Verilator"].state is State.BROKEN
+    assert found["Verilator"].state is Presence.BROKEN
     assert found["Verilator"].remedy == "correct or unset DOVETAIL_VERILATOR"
     assert found["C++ compiler"].remedy == "apt-get install g++, or name yours in CXX"
-    assert found["Vivado"].state is State.MISSING
-    assert found["numpy"].state is State.FOUND
+    assert found["Vivado"].state is Presence.MISSING
+    assert found["numpy"].state is Presence.FOUND
     assert main(["doctor", "--json", "-"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert "Verilator" in document["broken"]

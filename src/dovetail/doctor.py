@@ -48,7 +48,7 @@ EXTRAS: Mapping[str, Extra] = {
 """The extras that users install, as in pyproject.toml; those for development and benches are not looked for."""
 
 
-class State(StrEnum):
+class Presence(StrEnum):
     """How something was found."""
 
     FOUND = "found"
@@ -62,7 +62,7 @@ class Finding:
 
     group: str
     name: str
-    state: State
+    state: Presence
     found: str
     purpose: str
     remedy: str = ""
@@ -75,15 +75,15 @@ def examine() -> list[Finding]:
 
 def as_document(found: list[Finding]) -> dict[str, Any]:
     """The contract of `dovetail doctor --json`."""
-    return {"schema": 1, "version": __version__, "broken": [f.name for f in found if f.state is State.BROKEN],
+    return {"schema": 1, "version": __version__, "broken": [f.name for f in found if f.state is Presence.BROKEN],
             "findings": [{**asdict(f), "state": str(f.state)} for f in found]}
 
 
 def _core() -> Iterator[Finding]:
-    yield Finding("Dovetail", "dovetail", State.FOUND, __version__, "this program")
-    yield Finding("Dovetail", "python", State.FOUND, f"{platform.python_version()}, {sys.executable}", "runs it")
+    yield Finding("Dovetail", "dovetail", Presence.FOUND, __version__, "this program")
+    yield Finding("Dovetail", "python", Presence.FOUND, f"{platform.python_version()}, {sys.executable}", "runs it")
     for name in CORE:
-        yield _package("Dovetail", name, "needed for everything", f"pip install {name}", State.BROKEN)
+        yield _package("Dovetail", name, "needed for everything", f"pip install {name}", Presence.BROKEN)
     yield _asked("Dovetail", "cache", "keeps simulators and syntheses", _cache)
 
 
@@ -99,10 +99,10 @@ def _cache() -> str:
 def _extras() -> Iterator[Finding]:
     for extra, wanted in EXTRAS.items():
         for name in wanted.packages:
-            yield _package(f"extra {extra}", name, wanted.purpose, f"pip install '{DISTRIBUTION}[{extra}]'", State.MISSING)
+            yield _package(f"extra {extra}", name, wanted.purpose, f"pip install '{DISTRIBUTION}[{extra}]'", Presence.MISSING)
 
 
-def _package(group: str, name: str, purpose: str, remedy: str, absent: State) -> Finding:
+def _package(group: str, name: str, purpose: str, remedy: str, absent: Presence) -> Finding:
     """A Python package by its distribution; one without its module is broken."""
     try:
         version = importlib.metadata.version(name)
@@ -110,8 +110,8 @@ def _package(group: str, name: str, purpose: str, remedy: str, absent: State) ->
         return Finding(group, name, absent, "", purpose, remedy)
     if find_spec(MODULES.get(name, name.replace("-", "_"))) is None:
         again = f"pip install --force-reinstall {name}"
-        return Finding(group, name, State.BROKEN, f"{version} without its module", purpose, again)
-    return Finding(group, name, State.FOUND, version, purpose)
+        return Finding(group, name, Presence.BROKEN, f"{version} without its module", purpose, again)
+    return Finding(group, name, Presence.FOUND, version, purpose)
 
 
 def _tools() -> Iterator[Finding]:
@@ -148,18 +148,19 @@ def _vendor(program: str, name: str) -> str:
 def _asked(group: str, name: str, purpose: str, find: Callable[[], str]) -> Finding:
     """Something that is found by asking it."""
     try:
-        return Finding(group, name, State.FOUND, find(), purpose)
+        return Finding(group, name, Presence.FOUND, find(), purpose)
     except DovetailError as error:
-        state = State.MISSING if isinstance(error, MissingToolError) else State.BROKEN
+        state = Presence.MISSING if isinstance(error, MissingToolError) else Presence.BROKEN
         what, _, remedy = str(error).rpartition("; ")
         remedy = re.sub(r"^(?:install|get) (?:it|one|them) with ", "", remedy)
-        return Finding(group, name, state, what if state is State.BROKEN else "", purpose, remedy)
+        return Finding(group, name, state, what if state is Presence.BROKEN else "", purpose, remedy)
 
 
 def _devices() -> Iterator[Finding]:
     found = gpu.cuda_devices()
     if found is not None:
-        state, remedy = (State.FOUND, "") if found else (State.MISSING, "an NVIDIA GPU with its driver, and PyTorch for CUDA")
+        state = Presence.FOUND if found else Presence.MISSING
+        remedy = "" if found else "an NVIDIA GPU with its driver, and PyTorch for CUDA"
         yield Finding("device", "CUDA GPU", state, ", ".join(found), "runs GPU parts, which are emulated without it", remedy)
 
 

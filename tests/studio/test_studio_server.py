@@ -18,8 +18,8 @@ from dovetail.partition.plan import Goal
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.device import Kind
 from dovetail.studio.app import SESSION, Session, StudioServer
-from dovetail.studio.question import Question, read_question
-from dovetail.studio.worker import Worker, WorkerError
+from dovetail.studio.question import StudioQuestion, read_question
+from dovetail.studio.worker import TabWorker, WorkerError
 
 MODEL = Path(__file__).parents[2] / "examples" / "fashion" / "fashion.onnx"
 ASKED = {"board": "tx2-c10gx", "goal": "latency"}
@@ -106,7 +106,7 @@ def test_what_is_no_question_is_refused_in_one_sentence(text: bytes, sentence: s
 
 def test_a_question_changes_clocks_and_bandwidths_of_the_board_and_nothing_else() -> None:
     asked = read_question(json.dumps({**ASKED, "clock": 2, "bandwidth": 0.5, "unknown": [1], "pins": {"conv1": "cpu"}}).encode())
-    plain = Question("tx2-c10gx", Goal.LATENCY)
+    plain = StudioQuestion("tx2-c10gx", Goal.LATENCY)
     changed, before = asked.platform, plain.platform
     assert [d.clock_hz for d in changed.of_kind(Kind.FPGA)] == [2 * (d.clock_hz or 0) for d in before.of_kind(Kind.FPGA)]
     assert [d.clock_hz for d in changed.of_kind(Kind.CPU)] == [d.clock_hz for d in before.of_kind(Kind.CPU)]
@@ -209,7 +209,7 @@ def _session(server: StudioServer) -> Session:
 
 @pytest.mark.slow("starts worker processes")
 def test_a_worker_without_memory_or_time_ends_alone_and_is_replaced() -> None:
-    small, slow = Worker(memory_bytes=1 << 20), Worker()
+    small, slow = TabWorker(memory_bytes=1 << 20), TabWorker()
     try:
         with pytest.raises(WorkerError):
             small.ask("open", str(MODEL), "fashion.onnx", limit_s=60)

@@ -19,8 +19,8 @@ from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.train.imported import as_read, load_network, not_negative, to_graph
-from dovetail.train.loop import Pace, TrainingRecipe
 from dovetail.train.networks import precision_of
+from dovetail.train.recipe import Pace, TrainingRecipe
 from dovetail.train.run import run
 from tests.train.images import packed, patterns
 

@@ -21,8 +21,9 @@ from dovetail.ir.onnx.read import read_onnx
 from dovetail.train import loop
 from dovetail.train.batches import Augmented
 from dovetail.train.data import held_images
-from dovetail.train.loop import Pace, TrainingRecipe, train
+from dovetail.train.loop import train
 from dovetail.train.networks import precision_of
+from dovetail.train.recipe import Pace, TrainingRecipe
 from dovetail.train.run import run
 from dovetail.train.streams import load_images
 from tests.train.images import packed, patterns
@@ -227,7 +228,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "onnxruntime" else find(name, *rest)
-from dovetail.train.loop import TrainingRecipe
+from dovetail.train.recipe import TrainingRecipe
 from dovetail.train.run import run
 data, folder = sys.argv[1:]
 result = run(TrainingRecipe("small", "w2a2", epochs=1, batch=32, pad=0, width=4), data, folder, print, "cpu", None, 10)

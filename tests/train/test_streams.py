@@ -16,8 +16,9 @@ from dovetail.errors import DovetailError, UsageError
 from dovetail.train import loop
 from dovetail.train.batches import Augmented, Streamed, in_order
 from dovetail.train.data import ROLES, Images, spread
-from dovetail.train.loop import Pace, TrainingRecipe, accuracy, train
+from dovetail.train.loop import accuracy, train
 from dovetail.train.networks import precision_of
+from dovetail.train.recipe import Pace, TrainingRecipe
 from dovetail.train.run import run
 from dovetail.train.streams import load_images
 from tests.train.images import packed, patterns

@@ -171,7 +171,7 @@ def threshold(price: Floats) -> float:
     return total * (1 + SLACK) * (1 + ROUNDED) if usable else float("nan")
 
 
-class Shown(Protocol):
+class PricedProof(Protocol):
     """What shows by prices that accelerators take so many clocks: between frames, or for one."""
 
     def fronts(self, price: Floats) -> Any:
@@ -181,7 +181,7 @@ class Shown(Protocol):
         """Whether no accelerator at an ending takes less."""
 
 
-def first_unproven(space: Accelerators, cuts: Sequence[CutPrices], clocks: float, by: Shown) -> tuple[int, str] | None:
+def first_unproven(space: Accelerators, cuts: Sequence[CutPrices], clocks: float, by: PricedProof) -> tuple[int, str] | None:
     """The line and the reason of the first claim that does not show that all accelerators take so many clocks."""
     shown = set[int]()
     for own in cuts:

@@ -30,7 +30,7 @@ from dovetail.report.html import COMPONENTS
 from dovetail.report.html import packaged as component
 from dovetail.report.palette import definitions
 from dovetail.studio.question import read_question
-from dovetail.studio.worker import Worker
+from dovetail.studio.worker import TabWorker
 
 HOST = "127.0.0.1"
 """This machine alone; there is no option for another."""
@@ -53,7 +53,7 @@ KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class RefusedError(DovetailError):
+class RequestRefusedError(DovetailError):
     """A request is answered by an error; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -66,7 +66,7 @@ class Session:
     """A tab: its folder and its worker, and what the worker has open."""
 
     folder: Path
-    worker: Worker = field(default_factory=Worker)
+    worker: TabWorker = field(default_factory=TabWorker)
     used: float = 0.0
     model: tuple[str, tuple[str, ...]] | None = None
     opened_by: int = 0
@@ -141,7 +141,7 @@ class StudioServer:
         try:
             self._check(request)
             answer = await handler(request)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             answer = web.json_response({"error": str(error)}, status=error.status)
         except DovetailError as error:
             answer = web.json_response({"error": str(error)}, status=422)
@@ -158,21 +158,21 @@ class StudioServer:
         """Refuse names of other hosts (a stranger's name may lead here) and pages of other origins."""
         hosts = {f"{HOST}:{self.port}", f"localhost:{self.port}"}
         if request.headers.get("Host") not in hosts:
-            raise RefusedError(421, f"the studio answers at http://{HOST}:{self.port}/ alone")
+            raise RequestRefusedError(421, f"the studio answers at http://{HOST}:{self.port}/ alone")
         origin = request.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in hosts}:
-            raise RefusedError(403, "pages of other origins are refused")
+            raise RequestRefusedError(403, "pages of other origins are refused")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
-            raise RefusedError(403, "pages of other sites are refused")
+            raise RequestRefusedError(403, "pages of other sites are refused")
         if request.method == "POST" and request.path != "/api/session" and SESSION not in request.headers:
-            raise RefusedError(403, f"the page's {SESSION} is missing")
+            raise RequestRefusedError(403, f"the page's {SESSION} is missing")
         if request.method == "POST" and origin is None:
-            raise RefusedError(403, "the page's Origin is missing")
+            raise RequestRefusedError(403, "the page's Origin is missing")
 
     def _session(self, request: web.Request) -> Session:
         found = self.sessions.get(request.headers.get(SESSION, ""))
         if found is None:
-            raise RefusedError(410, "this tab was idle for long and others took its place; load the page again")
+            raise RequestRefusedError(410, "this tab was idle for long and others took its place; load the page again")
         found.used = time.monotonic()
         return found
 
@@ -208,11 +208,11 @@ class StudioServer:
         path = session.folder / "model.onnx"
         if network is not None:
             if network not in zoo.names():
-                raise RefusedError(404, f"network {network[:60]}: unknown")
+                raise RequestRefusedError(404, f"network {network[:60]}: unknown")
             asked: tuple[str, tuple[str, ...]] = ("open_network", (network, str(path)))
         elif "given" in request.query:
             if self.given is None:
-                raise RefusedError(404, "no model was given on the command line")
+                raise RequestRefusedError(404, "no model was given on the command line")
             asked = ("open", (str(self.given), self.given.name))
         else:
             await self._upload(request, path)
@@ -232,15 +232,15 @@ class StudioServer:
                     raise self._too_large()
                 file.write(part)
 
-    def _too_large(self) -> RefusedError:
-        return RefusedError(413, f"models of up to {self.upload_bytes:,} bytes are taken here; name larger ones on the "
+    def _too_large(self) -> RequestRefusedError:
+        return RequestRefusedError(413, f"models of up to {self.upload_bytes:,} bytes are taken here; name larger ones on the "
                                  "command line")
 
     async def solve(self, request: web.Request) -> web.Response:
         """An answer to a question: at once, of a full search, or a front."""
         session, ask = self._session(request), request.match_info["ask"]
         if (request.content_length or 0) > BODY_BYTES:
-            raise RefusedError(413, "a question is shorter")
+            raise RequestRefusedError(413, "a question is shorter")
         question = read_question(await request.content.read(BODY_BYTES))
         limit_s = LIVE_S if ask == "live" else SEARCH_S
         found = await self._ask(partial(session.ask, ask, question, limit_s=limit_s))

@@ -25,7 +25,7 @@ SHAPE = {"board": OneOf(platform_names()), "goal": OneOf(tuple(g.value for g in 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StudioQuestion:
     """A board, what is wanted of it, and how it differs from what its file says."""
 
     board: str
@@ -74,7 +74,7 @@ class Question:
                        pins={node: whole_on(device) for node, device in self.pins.items()}, **more)
 
 
-def read_question(text: bytes) -> Question:
+def read_question(text: bytes) -> StudioQuestion:
     """The question in a body.
 
     Raises:
@@ -91,4 +91,4 @@ def read_question(text: bytes) -> Question:
     except BuildError as error:
         raise UsageError(str(error)) from None
     names = {name.rstrip("?") for name in SHAPE}
-    return Question(**{**{name: value for name, value in known.items() if name in names}, "goal": Goal(known["goal"])})
+    return StudioQuestion(**{**{name: value for name, value in known.items() if name in names}, "goal": Goal(known["goal"])})

@@ -38,7 +38,7 @@ from dovetail.report.plan_table import plan_table
 from dovetail.report.units import joules, percent, rate, seconds
 from dovetail.schedule.list_schedule import Timeline
 from dovetail.space import PACES
-from dovetail.studio.question import Question
+from dovetail.studio.question import StudioQuestion
 
 QUICK_S = 0.3
 """Work of one search of a live answer. Chosen."""
@@ -51,7 +51,7 @@ FIRST = PACES[:3]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class KnownForm:
     """What a board's FPGAs become, and the nodes placed with it."""
 
     platform: Platform
@@ -60,10 +60,10 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LiveAnswer:
     """A plan with what it was made of."""
 
-    question: Question
+    question: StudioQuestion
     plan: Plan
     timeline: Timeline
     platform: Platform
@@ -76,8 +76,8 @@ class Studio:
         self.graph: Graph | None = None
         self.notes: tuple[str, ...] = ()
         self.file, self.digest = "", ""
-        self.known: dict[str, Form] = {}
-        self.last: Answer | None = None
+        self.known: dict[str, KnownForm] = {}
+        self.last: LiveAnswer | None = None
 
     def open(self, path: str, name: str) -> dict[str, Any]:
         """Read a model file; `name` is what people call it."""
@@ -93,7 +93,7 @@ class Studio:
         Path(path).write_bytes(zoo.build(zoo.entry(name).name))
         return self.open(path, f"{name}.onnx")
 
-    def live(self, question: Question) -> dict[str, Any]:
+    def live(self, question: StudioQuestion) -> dict[str, Any]:
         """The best plan over few forms, now."""
         began = perf_counter()
         graph, board = self._graph(), question.platform
@@ -102,8 +102,8 @@ class Studio:
         if form is not None:
             with suppress(InfeasibleError):
                 return self._answered(question, quick, form, began)
-        forms = [Form(board), *(Form(board.with_pace(pace)) for pace in FIRST if board.of_kind(Kind.FPGA))]
-        found: list[tuple[float, Form]] = []
+        forms = [KnownForm(board), *(KnownForm(board.with_pace(pace)) for pace in FIRST if board.of_kind(Kind.FPGA))]
+        found: list[tuple[float, KnownForm]] = []
         refused: InfeasibleError | None = None
         for form in forms:
             try:
@@ -119,38 +119,38 @@ class Studio:
         self._remember(question, best)
         return answer
 
-    def _answered(self, question: Question, options: Options, form: Form, began: float) -> dict[str, Any]:
+    def _answered(self, question: StudioQuestion, options: Options, form: KnownForm, began: float) -> dict[str, Any]:
         """The plan of a form, explained."""
         pins = {**options.pinned(self._graph()), **form.pins}
         plan, timeline = make_plan(self._graph(), form.platform, replace(options, pins={}), pins)
         plan = replace(plan, pinned=len(question.pins)) if form.pins else plan
-        self.last = Answer(question, plan, timeline, form.platform)
+        self.last = LiveAnswer(question, plan, timeline, form.platform)
         return self.view(perf_counter() - began, full=False)
 
-    def _near(self, question: Question) -> Form | None:
+    def _near(self, question: StudioQuestion) -> KnownForm | None:
         """The form that was found before for the board, as it is asked for now; an accelerator keeps its layers and its area."""
         known = self.known.get(question.board)
         if known is None:
             return None
         moved = any(known.pins[node].devices != (device,) for node, device in question.pins.items() if node in known.pins)
         kept = not known.pins or (known.fill == question.fill and not moved)
-        return Form(question.adjusted(known.platform), known.pins, known.fill) if kept else None
+        return KnownForm(question.adjusted(known.platform), known.pins, known.fill) if kept else None
 
-    def _remember(self, question: Question, form: Form) -> None:
+    def _remember(self, question: StudioQuestion, form: KnownForm) -> None:
         """Keep a form for later answers, with the board's own clocks and bandwidths."""
         at_rest = replace(question, clock=1 / question.clock, bandwidth=1 / question.bandwidth)
         self.known[question.board] = replace(form, platform=at_rest.adjusted(form.platform))
 
-    def search(self, question: Question, progress: Progress) -> dict[str, Any]:
+    def search(self, question: StudioQuestion, progress: Progress) -> dict[str, Any]:
         """The best plan of all that the board's FPGAs can become."""
         began, graph = perf_counter(), self._graph()
         plan, timeline, space = weighed(graph, question.platform, question.options(), progress=progress)
         best = space.forms[space.best]
-        self.last = Answer(question, plan, timeline, best.platform)
-        self._remember(question, Form(best.platform, best.pins, question.fill))
+        self.last = LiveAnswer(question, plan, timeline, best.platform)
+        self._remember(question, KnownForm(best.platform, best.pins, question.fill))
         return self.view(perf_counter() - began, full=True)
 
-    def pareto(self, question: Question, progress: Progress) -> list[dict[str, Any]]:
+    def pareto(self, question: StudioQuestion, progress: Progress) -> list[dict[str, Any]]:
         """Plans of which none is better in latency and energy, over the form found last."""
         known = self.known.get(question.board)
         board = question.platform if known is None or known.pins else question.adjusted(known.platform)
@@ -172,7 +172,7 @@ class Studio:
                 "figures": _figures(answer, used_devices(report)), "took_s": took_s, "full": full,
                 "goal": plan.goal.value}
 
-    def _devices(self, answer: Answer, name: str) -> list[str]:
+    def _devices(self, answer: LiveAnswer, name: str) -> list[str]:
         """Devices that can take a layer."""
         graph = self._graph()
         node = next(n for n in graph.nodes if n.name == name)
@@ -187,7 +187,7 @@ class Studio:
         """The last plan as a report of its own."""
         return render(self._report(self._answer()))
 
-    def _report(self, answer: Answer) -> dict[str, Any]:
+    def _report(self, answer: LiveAnswer) -> dict[str, Any]:
         command = f"dovetail plan {self.file} --plan plan.json"
         extras: Mapping[str, object] = {
             "quantization": {"calibration": "none, planned only"}, "segments": [], "designs": [], "circuits": [],
@@ -201,13 +201,13 @@ class Studio:
             raise UsageError("no network is open; drop an ONNX file or choose one")
         return self.graph
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> LiveAnswer:
         if self.last is None:
             raise UsageError("there is no plan yet; choose a network and a board")
         return self.last
 
 
-def _figures(answer: Answer, devices: list[str]) -> list[tuple[str, str, float | None, bool]]:
+def _figures(answer: LiveAnswer, devices: list[str]) -> list[tuple[str, str, float | None, bool]]:
     """What is compared between plans: words, value, number, and whether less is better."""
     plan = answer.plan
     rows: list[tuple[str, str, float | None, bool]] = [

@@ -58,7 +58,7 @@ def _answer(studio: Any, command: str, arguments: Sequence[Any], progress: Told)
         return "refused", f"this could not be read or planned ({type(error).__name__})"
 
 
-class Worker:
+class TabWorker:
     """A process that is started with the first question and again after it died; `stage` is what it is doing."""
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dovetail.errors import DovetailError
 from dovetail.train.data import Bytes, DataSet, HeldImages, Images, ImageSource, Labels
-
-if TYPE_CHECKING:
-    from dovetail.train.loop import TrainingRecipe
+from dovetail.train.recipe import TrainingRecipe
 
 CUT = 100
 """Batches that are cut out of the padded images at once: a few launches for all of them."""

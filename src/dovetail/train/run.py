@@ -25,8 +25,9 @@ from dovetail.numerics.reference import run_integer
 from dovetail.train import imported
 from dovetail.train.data import Bytes, Images, ImageSource, Labels, spread
 from dovetail.train.export import to_graph
-from dovetail.train.loop import CHECKPOINT, TOP, Heard, Hits, Pace, TrainingRecipe, accuracy, save, train
+from dovetail.train.loop import CHECKPOINT, TOP, Heard, Hits, accuracy, save, train
 from dovetail.train.networks import precision_of
+from dovetail.train.recipe import Pace, TrainingRecipe
 from dovetail.train.streams import load_images
 from dovetail.words import counted
 

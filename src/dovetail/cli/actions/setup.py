@@ -7,26 +7,26 @@ from pathlib import Path
 
 from dovetail import terminal
 from dovetail.cli.output import emit
-from dovetail.doctor import Finding, State, as_document, examine
+from dovetail.doctor import Finding, Presence, as_document, examine
 from dovetail.files import check_file, replace_text
 from dovetail.platform.template import board_template
 from dovetail.words import counted, plural
 
-MARKS = {State.FOUND: "✓", State.MISSING: "–", State.BROKEN: "✗"}
+MARKS = {Presence.FOUND: "✓", Presence.MISSING: "–", Presence.BROKEN: "✗"}
 
 
 def doctor_command(options: argparse.Namespace) -> int:
     """Run `dovetail doctor`; 1 where something is there and does not work."""
     found = examine()
     emit(options.json, as_document(found), lambda: _diagnosis(found))
-    return 1 if any(f.state is State.BROKEN for f in found) else 0
+    return 1 if any(f.state is Presence.BROKEN for f in found) else 0
 
 
 def _diagnosis(found: list[Finding]) -> str:
     rows = [[f"{MARKS[f.state]} {f.name}", f.group, f.found or str(f.state), "; ".join(filter(None, (f.purpose, f.remedy)))]
             for f in found]
-    missing = sum(f.state is State.MISSING for f in found)
-    broken = [f.name for f in found if f.state is State.BROKEN]
+    missing = sum(f.state is Presence.MISSING for f in found)
+    broken = [f.name for f in found if f.state is Presence.BROKEN]
     verdict = f"{', '.join(broken)} {plural(len(broken), 'does', 'do')} not work" if broken else "nothing is broken"
     return "\n".join([terminal.table(["", "part of", "found", "what for, and how to get it"], rows), "",
                       f"{verdict}; {counted(missing, 'optional part')} {plural(missing, 'is', 'are')} missing"])

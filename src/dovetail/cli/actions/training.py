@@ -16,7 +16,8 @@ def train_command(options: argparse.Namespace) -> int:
     """Run `dovetail train`."""
     if find_spec("torch") is None:
         raise ToolError("train: PyTorch is not installed; get it with pip install 'dovetail-accel[train]'")
-    from dovetail.train.loop import CHECKPOINT, Pace, TrainingRecipe
+    from dovetail.train.loop import CHECKPOINT
+    from dovetail.train.recipe import Pace, TrainingRecipe
     from dovetail.train.run import run
     _check_used(options)
     recipe = TrainingRecipe(options.network, options.bits, options.method or "lq", 8 if options.ends is None else options.ends,

@@ -15,7 +15,7 @@ FIRST_BIT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LinkLane:
     """A link's end: the streams of cells that come and that leave."""
 
     rx: StreamPort

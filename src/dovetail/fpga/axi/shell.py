@@ -17,7 +17,7 @@ from dovetail.document import IDENTIFIER, INCOMPLETE, PLAIN_FILE, FieldPath, One
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, LINK_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
-from dovetail.fpga.axi.lanes import CAUSE_BITS, Lane, state_bits, watcher_module
+from dovetail.fpga.axi.lanes import CAUSE_BITS, LinkLane, state_bits, watcher_module
 from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, Master, master_pins, possible_bits
 from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
@@ -62,7 +62,7 @@ class Shell:
     """CRC-32 of each output's packet in the self-test."""
     memory_bits: int = 0
     """Bits of a word of the AXI4 master; 0 where the core uses no memory."""
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[LinkLane, ...] = ()
     """Ends of links to other boards; the core's own ports are those of the host."""
 
     @property
@@ -115,7 +115,7 @@ def image_bytes(design: Design) -> bytes:
     return b"".join(bytes.fromhex(line)[::-1] for line in design.files[design.memory.image].split())
 
 
-def all_pins(design: Design, bus_bits: int, memory_bits: int, lanes: Sequence[Lane] = ()) -> list[tuple[str, int, bool]]:
+def all_pins(design: Design, bus_bits: int, memory_bits: int, lanes: Sequence[LinkLane] = ()) -> list[tuple[str, int, bool]]:
     """Every pin of a shell but clock and reset."""
     pins = [(f"{LITE}_{pin}", width, True) for pin, width in LITE_IN]
     pins += [(f"{LITE}_{pin}", width, False) for pin, width in LITE_OUT]
@@ -150,7 +150,7 @@ def build_shell(design: Design, graph: Graph, bus_bits: int = DEFAULT_BUS_BITS, 
 
 
 def finished_shell(design: Design, facts: Facts, bounds: Mapping[str, Range], memory_bits: int = 0,
-                   lanes: tuple[Lane, ...] = ()) -> Shell:
+                   lanes: tuple[LinkLane, ...] = ()) -> Shell:
     """The shell whose build hash is that of all that it consists of."""
     name = shell_name(design)
     files = shell_files(name, design, facts, bounds, memory_bits, lanes)
@@ -212,7 +212,7 @@ def expected_crcs(design: Design, graph: Graph, bus_bits: int, bounds: Mapping[s
 
 
 def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range], memory_bits: int,
-                lanes: Sequence[Lane] = ()) -> dict[str, str]:
+                lanes: Sequence[LinkLane] = ()) -> dict[str, str]:
     """Every module of the shell as a file. Inputs without bounds have no pattern of the self-test."""
     memory = f", an AXI4 master of {memory_bits} bits" if memory_bits else ""
     top = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus{memory}, all on one clock.",))
@@ -280,7 +280,8 @@ def _place_master(top: Module, module: Module, port: MemoryPort, bus_bits: int,
     return [(f"memory_{part}", wire) for part, wire in told]
 
 
-def _place_lanes(top: Module, watcher: Module, lanes: Sequence[Lane], core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
+def _place_lanes(top: Module, watcher: Module, lanes: Sequence[LinkLane],
+                 core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
     """Lead the cells of links past the shell, and watch each; returns the control module's pins for what is said of them."""
     links = len(lanes)
     last = state_bits(links)[-1][1]
@@ -302,7 +303,7 @@ def _place_lanes(top: Module, watcher: Module, lanes: Sequence[Lane], core: list
     return told
 
 
-def load_shell(core: Design, folder: Path, lanes: tuple[Lane, ...] = ()) -> Shell:
+def load_shell(core: Design, folder: Path, lanes: tuple[LinkLane, ...] = ()) -> Shell:
     """A stored shell around a stored core, with the Verilog text as it is on disk now."""
     known = read_document(folder / "shell.json", SCHEMA, INCOMPLETE, SHELL)
     if known.get("links", 0) != len(lanes):

@@ -12,19 +12,19 @@ from pathlib import Path
 from dovetail.errors import UnsupportedError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.control import Facts
-from dovetail.fpga.axi.lanes import Lane
+from dovetail.fpga.axi.lanes import LinkLane
 from dovetail.fpga.axi.model import Cable
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell, finished_shell, has_room, load_shell
 from dovetail.fpga.design import Design
 from dovetail.fpga.links.system import System
 
 
-def host_side(board: Design) -> tuple[Design, tuple[Lane, ...]]:
+def host_side(board: Design) -> tuple[Design, tuple[LinkLane, ...]]:
     """A board with the host's streams for ports, and the ends of its links."""
     inputs = tuple(p for p in board.inputs if not p.name.startswith("link"))
     outputs = tuple(p for p in board.outputs if p.name != "status" and not p.name.startswith("link"))
     lanes = zip(board.inputs[len(inputs):], board.outputs[len(outputs):-1], strict=True)
-    return replace(board, inputs=inputs, outputs=outputs), tuple(Lane(rx, tx) for rx, tx in lanes)
+    return replace(board, inputs=inputs, outputs=outputs), tuple(LinkLane(rx, tx) for rx, tx in lanes)
 
 
 def why_no_shell(board: Design) -> str | None:
