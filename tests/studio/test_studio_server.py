@@ -208,11 +208,14 @@ def _session(server: StudioServer) -> Session:
 
 
 @pytest.mark.slow("starts worker processes")
-def test_a_worker_without_memory_or_time_ends_alone_and_is_replaced() -> None:
+def test_a_worker_without_memory_or_time_ends_alone_and_is_replaced(tmp_path: Path) -> None:
     small, slow = TabWorker(memory_bytes=1 << 20), TabWorker()
+    large = tmp_path / "large.onnx"
+    with large.open("wb") as file:
+        file.truncate(1 << 28)  # more than any process has left of what it once freed
     try:
-        with pytest.raises(WorkerError):
-            small.ask("open", str(MODEL), "fashion.onnx", limit_s=60)
+        with pytest.raises(WorkerError, match="memory"):
+            small.ask("open", str(large), "large.onnx", limit_s=60)
         with pytest.raises(WorkerError, match=r"^no answer within 0 s; use the command line for such networks$"):
             slow.ask("open", str(MODEL), "fashion.onnx", limit_s=0)
         assert slow.ask("open", str(MODEL), "fashion.onnx", limit_s=60)["layers"] == 11
