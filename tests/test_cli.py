@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -290,7 +291,8 @@ def test_a_quantized_model_keeps_its_numbers(tmp_path: Path, capsys: pytest.Capt
     target, again = tmp_path / "int8.onnx", tmp_path / "again.onnx"
     assert main(["quantize", MODEL, "--calibration", CALIBRATION, "-o", str(target)]) == 0
     assert main(["quantize", str(target), "-o", str(again)]) == 0
-    assert read_onnx(again).graph == read_onnx(target).graph
+    first = read_onnx(target).graph
+    assert replace(read_onnx(again).graph, name=first.name) == first, "a network is called as its file is"
 
 
 def test_missing_calibration_is_said_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,7 @@ def test_another_file_and_another_board_can_be_chosen_and_the_report_saved(tab: 
     answers = _answers(tab)
     _set(tab, "#board", "ecp5-85")
     _answered(tab, answers)
-    assert _text(tab, "#title") == "fashion on ecp5-85"
+    assert _text(tab, "#title") == "my on ecp5-85"
     tab.run("HTMLAnchorElement.prototype.click = () => {};"
             "URL.createObjectURL = blob => { window.saved = blob.text(); return ''; }; 0")
     tab.click("#save-report")

@@ -59,7 +59,7 @@ def lead(report: Report) -> list[object]:
     reached = [f"{units.rate(plan['interval_s'])}"] if plan["interval_s"] else []
     reached += [f"one frame in {units.seconds(plan['latency_s'])}", f"{units.joules(plan['energy_j'])} per frame"]
     alone = ""
-    if single and plan["objective"]:
+    if single and single[1] and plan["objective"]:
         better, worse = BETTER[plan["goal"]]
         alone = f": {ratio(single[1] / plan['objective'], better, worse)} the {single[0].upper()} alone"
     found = plan["limited_by"]

@@ -81,7 +81,8 @@ class Studio:
 
     def open(self, path: str, name: str) -> dict[str, Any]:
         """Read a model file; `name` is what people call it."""
-        self.graph, notes = graph_to_plan(Path(path))
+        graph, notes = graph_to_plan(Path(path))
+        self.graph = replace(graph, name=Path(name).stem)
         self.notes = tuple(note.replace(path, name) for note in notes)
         self.file, self.digest = name, sha256(Path(path).read_bytes()).hexdigest()
         self.known, self.last = {}, None
