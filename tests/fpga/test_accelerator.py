@@ -25,6 +25,7 @@ from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.plan import Goal
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
+from tests.fpga.lint import check_clean
 from tests.fpga.random_graphs import random_inputs
 from tests.fpga.reusable_blocks import gated
 from tests.partition.test_hybrid import bottlenecks, fpga
@@ -67,6 +68,12 @@ def test_frames_follow_each_other_as_the_model_says(graph: Graph) -> None:
     (result,) = simulate_many([(design, {graph.inputs[0]: as_pixels(design.inputs[0], inputs[graph.inputs[0]])})])
     steady = np.diff(result.frame_cycles)[-2:]
     assert abs(steady.mean() - design.interval_cycles) <= max(4, 0.03 * design.interval_cycles)
+
+
+@pytest.mark.verilator
+def test_front_ends_find_nothing_to_warn_about(graph: Graph, tmp_path: Path) -> None:
+    for i, made in enumerate(accelerators(graph)):
+        check_clean(tmp_path, f"clean_{i}", build_accelerator(graph, f"clean_{i}", made).files)
 
 
 @pytest.mark.verilator

@@ -94,7 +94,7 @@ def test_the_same_networks_equal_onnx_runtime(random_jobs: list[Job]) -> None:
 
 @pytest.mark.verilator
 def test_random_networks_of_arbitrary_scales_and_zero_points_equal_the_reference(random_jobs: list[Job]) -> None:
-    scaled = [with_arbitrary_scales(graph, seed) for seed, (graph, _, _) in enumerate(random_jobs)]
+    scaled = [with_arbitrary_scales(graph, seed) for seed, (graph, _, _) in enumerate(random_jobs[::2])]
     check_run([job(graph, f"s{seed}", seed=seed) for seed, graph in enumerate(scaled)], 4)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import threading
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,11 +18,10 @@ from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.memory import MASTER, possible_bits
 from dovetail.fpga.axi.shell import Shell, build_shell, has_room, image_bytes, load_shell
-from dovetail.fpga.design import Design, MemoryPort, is_verilog
+from dovetail.fpga.design import Design, MemoryPort
 from dovetail.fpga.packing import as_pixels, to_packets
 from dovetail.fpga.reusable.block import build_block
 from dovetail.fpga.toolchain.synthesize import synthesize
-from dovetail.fpga.toolchain.tools import find_verilator
 from dovetail.fpga.transport import MEMORY_ADDRESS, LinkTransport, SimulatedBoard, serve
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
@@ -32,6 +30,7 @@ from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.search import AcceleratorSearch
 from dovetail.platform.accelerator import Architecture
 from dovetail.runtime.driver import Accelerator
+from tests.fpga.lint import check_clean
 from tests.fpga.random_graphs import random_inputs
 from tests.fpga.reusable_blocks import cases, outside_cases
 from tests.partition.test_hybrid import bottlenecks, fpga
@@ -229,18 +228,11 @@ def test_a_stored_shell_with_a_master_is_the_shell(tmp_path: Path) -> None:
 
 
 @pytest.mark.verilator
-def test_verilator_finds_nothing_to_warn_about_in_a_master(tmp_path: Path) -> None:
-    tool = find_verilator()
+def test_front_ends_find_nothing_to_warn_about_in_a_master(tmp_path: Path) -> None:
     for one in made():
         folder = tmp_path / one.shell.top
         folder.mkdir()
-        for name, text in one.shell.design.files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        files = [name for name in one.shell.files if is_verilog(name)] + [n for n in one.shell.core.files if is_verilog(n)]
-        lint = [*tool.command, "--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL", "--top-module", one.shell.top, *files]
-        done = subprocess.run(lint, capture_output=True, text=True, check=False, cwd=folder,
-                              env={**tool.environment, "PATH": "/usr/bin:/bin"})
-        assert (done.returncode, done.stderr) == (0, ""), one.shell.top
+        check_clean(folder, one.shell.top, one.shell.design.files)
 
 
 @pytest.mark.yosys

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.fpga.toolchain.place import absorb_output_registers
+from dovetail.fpga.toolchain.output_registers import absorb_output_registers
 
 
 def register(data: int, out: int, **changes: Any) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def test_a_design_is_routed_once_and_then_remembered(tmp_path, monkeypatch):
     first, second = place_ecp5(DESIGN, "25k"), place_ecp5(DESIGN, "25k")
     assert (first.cached, second.cached) == (False, True)
     assert first.fmax_mhz == second.fmax_mhz
+    assert re.fullmatch(r"from at to total: \d\.\d ns in \d+ cells, \d\.\d ns in wires", first.critical_path)
     assert 50 < first.fmax_mhz < 1000
     assert first.used["TRELLIS_RAMW"] == 6
     assert first.used["TRELLIS_IO"] == 4

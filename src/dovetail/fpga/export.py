@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
 from dovetail.document import IDENTIFIER, PLAIN_FILE, FieldPath, check
 from dovetail.errors import UsageError
@@ -22,6 +23,14 @@ from dovetail.platform.load import is_part
 
 TOP_VARIABLE = "DOVETAIL_TOP"
 """Environment variable that names another top module than the default."""
+
+
+STYLES: Mapping[str, Mapping[str, str]] = {
+    "cyclonev": {'"M20K': '"M10K'},
+    **{family: {'rom_style = "logic"': 'rom_style = "distributed"'} for family in ("xcu", "xcup")},
+}
+"""Attributes of memories that a family's tool writes in another way than Yosys and Quartus for a Cyclone 10 GX: a Cyclone V has
+blocks of 10 kbit, and Vivado knows no ROM in `logic`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,11 @@ class Project:
 
     @property
     def files(self) -> Mapping[str, str]:
-        return self.core.files if self.shell is None else self.shell.design.files
+        """Of the design, with memories' attributes as the family's tool reads them."""
+        found = dict((self.core if self.shell is None else self.shell.design).files)
+        for ours, theirs in STYLES.get(self.family, {}).items():
+            found |= {name: text.replace(ours, theirs) for name, text in found.items() if is_verilog(name)}
+        return found
 
     @property
     def tops(self) -> dict[str, list[tuple[str, int, bool]]]:
@@ -137,7 +150,8 @@ def _oss(project: Project) -> dict[str, str]:
     sources = [*project.verilog, *wrappers]
     inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources
     make = _script(project, "oss.mk", device=device_of(project.part), sources=" ".join(sources), inside=inside)
-    return {"Makefile": make, "clock.lpf": _script(project, "clock.lpf"), **wrappers}
+    step = files("dovetail.fpga.toolchain").joinpath("output_registers.py").read_text(encoding="utf-8")
+    return {"Makefile": make, "clock.lpf": _script(project, "clock.lpf"), "output_registers.py": step, **wrappers}
 
 
 def _script(project: Project, file: str, /, **values: str) -> str:

@@ -1,4 +1,5 @@
 // Packets of 1 words of 512 bits to 6 pixels of 24 bits.
+`default_nettype none
 module oneword_axi_in0_frame (
   input wire clk,
   input wire rst,
@@ -65,3 +66,4 @@ always @(posedge clk)
     dropping <= ends_late ? 1'd1 : ((in_valid & in_last) ? 1'd0 : dropping);
   end
 endmodule
+`default_nettype wire

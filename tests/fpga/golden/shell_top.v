@@ -1,4 +1,5 @@
 // oneword behind AXI4-Stream and AXI4-Lite, 512-bit bus, all on one clock.
+`default_nettype none
 module oneword_axi (
   input wire clk,
   input wire rst,
@@ -161,3 +162,4 @@ oneword core (
   .out0_data(out0_data)
 );
 endmodule
+`default_nettype wire

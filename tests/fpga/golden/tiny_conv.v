@@ -1,6 +1,7 @@
 // ---- tiny.v
 // tiny: 1 engines, 3 adders, 0 branch FIFOs.
 // Latency 59 clocks, one frame every 48 clocks.
+`default_nettype none
 module tiny (
   input wire clk,
   input wire rst,
@@ -27,10 +28,12 @@ tiny_node u_node (
   .out_data(out0_data)
 );
 endmodule
+`default_nettype wire
 // ---- tiny_node.v
 // Conv node: 2 filters 2x2 pads 1,0,0,0
 // 1x4x12 s8 -> 2x4x11 s8; one pixel of all channels per clock.
 // 3 adders, 9 pipeline stages, 48 steps per frame, output FIFO of 18 beats.
+`default_nettype none
 module tiny_node (
   input wire clk,
   input wire rst,
@@ -170,8 +173,10 @@ tiny_node_fifo fifo (
   .out_data(fifo_data)
 );
 endmodule
+`default_nettype wire
 // ---- tiny_node_fifo.v
 // FIFO of 18 beats of 16 bits.
+`default_nettype none
 module tiny_node_fifo (
   input wire clk,
   input wire rst,
@@ -218,3 +223,4 @@ always @(posedge clk)
     if (load) read_at_last <= read_at == 5'd16;
   end
 endmodule
+`default_nettype wire

@@ -1,5 +1,6 @@
 # make: synthesis, placement, routing and bitstream with Yosys, nextpnr and Project Trellis.
 @variable@ ?= @top@
+PYTHON ?= python3
 YOSYS ?= yosys
 NEXTPNR ?= nextpnr-ecp5
 ECPPACK ?= ecppack
@@ -12,7 +13,10 @@ $(TOP).bit: $(TOP).config
 $(TOP).config: $(TOP).json clock.lpf
 	$(NEXTPNR) --@device@ --json $< --lpf clock.lpf --lpf-allow-unconstrained --timing-allow-fail --freq @mhz@ --seed $(SEED) --textcfg $@ --report timing.json
 
-$(TOP).json: @sources@
+$(TOP).json: $(TOP).mapped.json output_registers.py
+	$(PYTHON) output_registers.py $< pins_$(TOP) $@
+
+$(TOP).mapped.json: @sources@
 	cd rtl && $(YOSYS) -p 'read_verilog @inside@; synth_ecp5 -top pins_$(TOP) -json ../$@'
 
 clean:

@@ -6,6 +6,7 @@ extension and width lint stays silent; only ordered comparisons need `$signed`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from dovetail.fpga.rtl import expressions as rtl
@@ -162,7 +163,7 @@ def image_name(module: Module, r: Rom) -> str:
 
 
 def rom(module: Module, r: Rom) -> list[str]:
-    style = '(* rom_style = "block", ramstyle = "M20K" *) ' if r.block else '(* rom_style = "logic" *) '
+    style = f'(* rom_style = "{"block" if r.block else "logic"}", romstyle = "{"M20K" if r.block else "logic"}" *) '
     if len(r.words) == 1:
         return [f"always @(posedge clk) {r.read_value.name} <= {r.width}'h{r.words[0]:x};"]
     return [f"{style}reg {span(r.width)}{r.name} [0:{len(r.words) - 1}];",
@@ -176,6 +177,7 @@ def images(module: Module) -> dict[str, str]:
             for r in module.roms if len(r.words) > 1}
 
 
+NAME = re.compile(r"[A-Za-z_]\w*")
 TABLE_LINE_BITS = 3
 """Lower bits of an index whose entries stand on one line."""
 
@@ -209,13 +211,30 @@ def comment(text: str) -> str:
     return "// " + "".join(letter if letter.isprintable() and letter != "\\" else "?" for letter in text)
 
 
+def in_order(module: Module) -> list[tuple[Signal, str]]:
+    """Wires with the text that drives them, each behind those that it reads: many tools refuse a name before its declaration."""
+    waiting = {target.name: (target, fit(value, target.width)) for target, value in module.wires if value is not None}
+    found: list[tuple[Signal, str]] = []
+    for name in list(waiting):
+        open_wires = [name]
+        while open_wires:
+            at = waiting.get(open_wires[-1])
+            if at is None:
+                open_wires.pop()
+            elif needed := [n for n in NAME.findall(at[1]) if n in waiting and n not in open_wires]:
+                open_wires += needed[:1]
+            else:
+                found.append(waiting.pop(open_wires.pop()))
+    return found
+
+
 def print_module(module: Module) -> str:
     """The module as Verilog text, its header lines as comments on top."""
     lines = [comment(line) for line in module.header]
     ports = ["input wire clk", "input wire rst"]
     ports += [f"input wire {span(s.width)}{s.name}" for s in module.inputs]
     ports += [f"output wire {span(s.width)}{s.name}" for s in module.outputs]
-    lines += [f"module {module.name} (", *(f"  {p}," for p in ports[:-1]), f"  {ports[-1]}", ");"]
+    lines += ["`default_nettype none", f"module {module.name} (", *(f"  {p}," for p in ports[:-1]), f"  {ports[-1]}", ");"]
     lines += ["/* verilator no_inline_module */"] * (module.shared and not module.behaviour)
     if module.behaviour:
         lines += ["`ifdef VERILATOR", *module.behaviour, "`else"]
@@ -226,10 +245,7 @@ def print_module(module: Module) -> str:
         lines += table(t)
     lines += [f"reg {span(s.width)}{s.name};{note(s)}" for s in registered]
     lines += [f"wire {span(s.width)}{s.name};" for s, value in module.wires if value is None]
-    for target, value in module.wires:
-        if value is None:
-            continue
-        text = fit(value, target.width)
+    for target, text in in_order(module):
         lines.append(f"assign {target.name} = {text};" if target.name in outputs
                      else f"wire {span(target.width)}{target.name} = {text};{note(target)}")
     lines += [f"assign {target.name} = {fit(value, target.width)};" for target, value in module.assigns]
@@ -244,4 +260,4 @@ def print_module(module: Module) -> str:
         lines += [f"{instance.module} {instance.name} (", *(f"{pin}," for pin in pins[:-1]), pins[-1], ");"]
     if module.simulation_only:
         lines += ["`ifdef VERILATOR", *module.simulation_only, "`endif"]
-    return "\n".join([*lines, *(["`endif"] if module.behaviour else []), "endmodule", ""])
+    return "\n".join([*lines, *(["`endif"] if module.behaviour else []), "endmodule", "`default_nettype wire", ""])

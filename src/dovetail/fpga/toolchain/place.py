@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 from dovetail.errors import MissingToolError, ToolError, UsageError
 from dovetail.fpga.design import Design, is_verilog
+from dovetail.fpga.toolchain.output_registers import absorb_output_registers
 from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_key, override, run_tool
 
@@ -28,9 +28,10 @@ DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k",
 PLACE_TIMEOUT_S = 3600.0
 INSTALL_NEXTPNR = "install it with pip install 'dovetail-accel[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
 TOP = "dovetail_pins"
-MEMORY_PORT_BITS = 18
-"""Data bits of a port of a block memory."""
-Cell = dict[str, Any]
+INSTANCE = "design_under_test."
+"""Where the design lies in the wrapper."""
+Pin = tuple[str, int, bool]
+"""A pin: its name, its bits, and whether it is an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Placement:
     fmax_mhz: float
     used: Mapping[str, int]
     available: Mapping[str, int]
+    critical_path: str
+    """The slowest path in words."""
     cached: bool
 
 
@@ -67,12 +70,16 @@ def device_of(part: str) -> str:
     return f"{found[1]}k"
 
 
-def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: float = 100.0) -> Placement:
-    """Synthesize, place and route a design; `freq_mhz` is what the router aims for, and missing it is no failure."""
+def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: float = 100.0,
+               pins: Sequence[Pin] | None = None) -> Placement:
+    """Synthesize, place and route a design; `freq_mhz` is what the router aims for, and missing it is no failure.
+
+    `pins` are those of its top module but clock and reset; a core's streams where they are not given.
+    """
     if device not in DEVICES:
         raise UsageError(f"placement of {design.top}: device is {device}; known are {', '.join(DEVICES)}")
     nextpnr, yosys = find_nextpnr(), find_synthesizer("ecp5")
-    files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design))}
+    files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design) if pins is None else pins)}
     sources = " ".join(name for name in files if is_verilog(name))
     files["pins.ys"] = f"read_verilog {sources}\nsynth_ecp5 -top {TOP} -json pins.json\n"
     options = (f"--{device}", "--json", "pins.json", "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
@@ -101,10 +108,26 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
         raise ToolError(f"nextpnr-ecp5: no clock in the report of {design.top}; the design has no path between registers")
     used = {name: entry["used"] for name, entry in report["utilization"].items() if entry["used"]}
     available = {name: report["utilization"][name]["available"] for name in used}
-    return Placement(float(min(clocks)), used, available, found)
+    return Placement(float(min(clocks)), used, available, critical_path(report), found)
 
 
-def core_pins(design: Design) -> list[tuple[str, int, bool]]:
+def critical_path(report: Mapping[str, Any]) -> str:
+    """The slowest path between registers in words: where from and where to, and whether cells or wires take its time."""
+    paths = [p["path"] for p in report["critical_paths"] if not {p["from"], p["to"]} & {"<async>"}]
+    slowest = max(paths, key=lambda path: sum(step["delay"] for step in path))
+    wires = sum(step["delay"] for step in slowest if step["type"] == "routing")
+    cells = sum(step["delay"] for step in slowest) - wires
+    through = len({step["to"]["cell"] for step in slowest if step["type"] == "logic"})
+    return (f"from {_register(slowest[0])} to {_register(slowest[-1])}: {cells:.1f} ns in {through} cells, "
+            f"{wires:.1f} ns in wires")
+
+
+def _register(step: Mapping[str, Any]) -> str:
+    """A register as the Verilog names it, with the instances it lies in."""
+    return re.sub(r"_(TRELLIS_FF|DP16KD|DPR16X4|MULT18X18D|CCU2C).*|\$.*", "", str(step["to"]["cell"])).removeprefix(INSTANCE)
+
+
+def core_pins(design: Design) -> list[Pin]:
     """Every pin of a design's streams, and of its memory port, as (name, bits, whether it is an input)."""
     pins = []
     for forward, backward, inward in ((design.inputs, design.outputs, True), (design.outputs, design.inputs, False)):
@@ -115,7 +138,7 @@ def core_pins(design: Design) -> list[tuple[str, int, bool]]:
     return pins
 
 
-def pin_wrapper(top: str, pins_of_top: Sequence[tuple[str, int, bool]], name: str = TOP) -> str:
+def pin_wrapper(top: str, pins_of_top: Sequence[Pin], name: str = TOP) -> str:
     """Verilog of module `name` with four pins: clock, reset, serial input, and the parity of all registered outputs of `top`."""
     driven = [(pin, bits) for pin, bits, inward in pins_of_top if inward]
     seen = [(pin, bits) for pin, bits, inward in pins_of_top if not inward]
@@ -132,7 +155,7 @@ def pin_wrapper(top: str, pins_of_top: Sequence[tuple[str, int, bool]], name: st
         "always @(posedge clk) begin",
         f"  reset <= rst; feed <= {{feed[{feed_bits - 2}:0], serial}}; level0 <= watch;",
         "end",
-        f"{top} design_under_test ({', '.join(pins)});",
+        f"{top} {INSTANCE[:-1]} ({', '.join(pins)});",
     ]
     level, bits = 0, watch_bits
     while bits > 1:
@@ -140,53 +163,3 @@ def pin_wrapper(top: str, pins_of_top: Sequence[tuple[str, int, bool]], name: st
         level, bits = level + 1, len(groups)
         lines.append(f"reg [{bits - 1}:0] level{level}; always @(posedge clk) level{level} <= {{{', '.join(reversed(groups))}}};")
     return "\n".join([*lines, f"assign parity = level{level}[0];", "endmodule", ""])
-
-
-def absorb_output_registers(netlist: dict[str, Any], top: str) -> int:
-    """Move registers behind block memories into them, on a netlist that Yosys has mapped; returns how many.
-
-    A DP16KD gives its word 5.8 ns after the clock (speed grade 6), with its own output register after less than half of that.
-    Yosys leaves that register unused even where every bit read goes straight into a register, as our line buffers do.
-    A port absorbs the registers behind it if every bit that is used goes to one register and nowhere else, and these
-    registers share the port's clock, are always enabled and have no reset. The result behaves alike, clock for clock.
-    """
-    cells: dict[str, Cell] = netlist["modules"][top]["cells"]
-    reads = Counter(bit for cell in cells.values() for port, bits in cell["connections"].items()
-                    if cell["port_directions"][port] == "input" for bit in bits)
-    for port in netlist["modules"][top]["ports"].values():
-        reads.update(port["bits"] if port["direction"] == "output" else [])
-    plain = {cell["connections"]["DI"][0]: name for name, cell in cells.items() if _is_plain(cell)}
-    absorbed = 0
-    for cell in [c for c in cells.values() if c["type"] == "DP16KD"]:
-        for side in "AB":
-            absorbed += _absorb(cells, cell, side, reads, plain)
-    return absorbed
-
-
-def _is_plain(cell: Cell) -> bool:
-    """A register without enable, set or reset."""
-    if cell["type"] != "TRELLIS_FF":
-        return False
-    wires, choices = cell["connections"], cell["parameters"]
-    enabled = choices.get("CEMUX", "1").strip() == "1" or wires.get("CE") == ["1"]
-    return enabled and wires.get("LSR", ["0"]) == ["0"] and "DI" in wires
-
-
-def _absorb(cells: dict[str, Cell], memory: Cell, side: str, reads: Counter[int | str], plain: dict[int | str, str]) -> int:
-    wires = memory["connections"]
-    used = {port: bit for i in range(MEMORY_PORT_BITS) if (port := f"DO{side}{i}") in wires and reads[bit := wires[port][0]]}
-    if not used or memory["parameters"].get(f"REGMODE_{side}", "NOREG").strip() != "NOREG":
-        return 0
-    takers = {port: plain.get(bit) for port, bit in used.items()}
-    names = [name for name in takers.values() if name is not None]
-    if len(names) < len(used) or any(reads[bit] > 1 for bit in used.values()):
-        return 0
-    if any(cells[name]["connections"]["CLK"] != wires[f"CLK{side}"] for name in names):
-        return 0
-    for port, name in takers.items():
-        assert name is not None
-        wires[port] = cells.pop(name)["connections"]["Q"]
-    memory["parameters"][f"REGMODE_{side}"] = "OUTREG"
-    wires[f"OCE{side}"] = ["1"]
-    memory["port_directions"][f"OCE{side}"] = "input"
-    return len(names)
