@@ -115,6 +115,23 @@ def test_a_keras_block_comes_in_as_convolutions(tmp_path: Path) -> None:
     np.testing.assert_allclose(run_float(graph, {"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_constants_behind_transposes_and_reshapes_are_computed_before_sinking(tmp_path: Path) -> None:
+    """Keras and torch.export leave weights as they were stored; a scale behind a Reshape must not stop a transpose."""
+    k = Keras((1, 8, 8, 3))
+    kernel = k.add("Transpose", k.whole(3, 3, 3, 4), perm=[3, 2, 0, 1])
+    y = k.add("Transpose", k.add("Conv", k.add("Transpose", "x", perm=FIRST), kernel, pads=[1] * 4), perm=LAST)
+    shape = k.add("Constant", value=numpy_helper.from_array(np.asarray([1, 1, 1, 4])))
+    k.nodes[-1].ClearField("input")
+    y = k.add("Mul", y, k.add("Reshape", k.constant(np.asarray([1, 2, 0.5, 4], np.float32)), shape))
+    y = k.add("Relu", k.add("Add", y, k.add("Identity", k.whole(1, 1, 1, 4))))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(k.model(k.conv(y, 4, 5)).SerializeToString())
+    graph = read_onnx(path).graph
+    assert [n.op.kind for n in graph.nodes] == ["Transpose", "Conv", "Conv", "Transpose"]
+    x = np.random.default_rng(2).integers(-3, 4, (1, 8, 8, 3)).astype(np.float32)
+    np.testing.assert_array_equal(run_float(graph, {"x": x})["y"], run_onnx(path.read_bytes(), {"x": x})["y"])
+
+
 @st.composite
 def channels_last(draw: st.DrawFn) -> tuple[onnx.ModelProto, tuple[int, ...]]:
     """Random channels-last graphs of the operators that pass a permutation on, and some that do not."""

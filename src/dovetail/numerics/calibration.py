@@ -14,6 +14,7 @@ import numpy as np
 
 from dovetail.errors import UsageError
 from dovetail.ir import Array, Graph
+from dovetail.ir.folder import Normalisation
 from dovetail.numerics.fixed import reach, saturated
 from dovetail.words import counted
 
@@ -60,21 +61,23 @@ SYNTHETIC_MACS = 2 * 10**10
 """Multiply-adds spent on synthetic calibration, about: large networks get fewer samples, never fewer than two."""
 
 
-def synthetic(graph: Graph, count: int | None = None, seed: int = 0) -> Samples:
-    """Seeded uniform inputs in [0, 1), the range of normalised images; up to 32 samples unless told otherwise."""
+def synthetic(graph: Graph, count: int | None = None, seed: int = 0, normalisation: Normalisation | None = None) -> Samples:
+    """Seeded uniform inputs in [0, 1), or what they become by the model's own normalisation; up to 32 unless told otherwise."""
     if count is None:
         count = min(32, max(2, SYNTHETIC_MACS // max(graph.macs, 1)))
     rng = np.random.default_rng(seed)
     values = {name: rng.random((count, *graph.shape(name)[1:]), dtype=np.float32) for name in graph.inputs}
+    if normalisation is not None:
+        values = {name: normalisation.frames(x) for name, x in values.items()}
     return Samples(values, f"synthetic, seed {seed}",
                    "no calibration data was given: scales come from synthetic inputs, and accuracy on real data is unknown; "
                    "pass --calibration X.npz")
 
 
-def samples_of(calibration: Calibration | None, graph: Graph) -> Samples:
+def samples_of(calibration: Calibration | None, graph: Graph, normalisation: Normalisation | None = None) -> Samples:
     """The samples that a file or arrays hold; synthetic ones where there are none."""
     if calibration is None:
-        return synthetic(graph)
+        return synthetic(graph, normalisation=normalisation)
     if isinstance(calibration, str | Path):
         return load_samples(calibration, graph)
     named = calibration if isinstance(calibration, Mapping) else {"x": calibration}

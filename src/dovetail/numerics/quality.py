@@ -65,6 +65,9 @@ class LayerNoise:
     operator: str
     snr_db: float
     scheme: str
+    least: float
+    most: float
+    """What the float network reached on the samples."""
 
 
 def classes(graph: Graph) -> int | None:
@@ -94,16 +97,19 @@ def run_single(graph: Graph, inputs: Mapping[str, Array], done: Callable[[int], 
 def layer_noise(source: Graph, graph: Graph, samples: Samples, progress: Progress) -> list[LayerNoise]:
     """Every quantized tensor, in the network's order; `source` is the float graph the integers were made from."""
     integer, sums = quantized_values(graph), dict[str, tuple[float, float]]()
+    ends: dict[str, tuple[float, float]] = {}
     for rows, chunk in chunks(graph, samples.values):
         for (name, real), (_, found) in zip(float_values(source, chunk), integer(chunk), strict=True):
             if graph.tensors[name].scheme is not None:
                 signal, noise = powers(*(own_frames(x, range(len(rows)), len(chunk[graph.inputs[0]])) for x in (real, found)))
                 before = sums.get(name, (0.0, 0.0))
                 sums[name] = (before[0] + signal, before[1] + noise)
+                least, most = ends.get(name, (inf, -inf))
+                ends[name] = (min(least, float(real.min())), max(most, float(real.max())))
         progress("compare", rows.stop, samples.count)
     makers = {n.output: n for n in graph.nodes}
     return [LayerNoise(name, makers[name].name if name in makers else "", makers[name].op.kind if name in makers else "input",
-                       snr_db(*pair), str(graph.tensors[name].scheme)) for name, pair in sums.items()]
+                       snr_db(*pair), str(graph.tensors[name].scheme), *ends[name]) for name, pair in sums.items()]
 
 
 def _typed(graph: Graph, chunk: Mapping[str, Array]) -> dict[str, Array]:

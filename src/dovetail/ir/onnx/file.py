@@ -14,6 +14,8 @@ from onnx import numpy_helper
 
 from dovetail.errors import ModelError
 from dovetail.ir.tensor import Array
+from dovetail.ir.tflite.file import is_tflite
+from dovetail.ir.tflite.translate import translate
 
 MAX_FILE_BYTES = 2 << 30
 MAX_TENSOR_BYTES = 1 << 30
@@ -33,10 +35,10 @@ def ir_version(opset: int) -> int:
     return 10 if opset > 20 else IR_VERSION
 
 
-def load(path: Path) -> tuple[Any, str]:
-    """Parse a model file without touching anything beside it; returns the protobuf and its sha256."""
+def load(path: Path) -> tuple[Any, str, tuple[str, ...]]:
+    """Parse a model file without touching anything beside it; returns the protobuf, the file's sha256, and notes."""
     if not path.is_file():
-        found = "no such file" if not path.exists() else f"is a {'folder' if path.is_dir() else 'pipe or a device'}, not a file"
+        found = "no such file" if not path.exists() else "is a pipe or a device, not a file"
         raise ModelError(f"{path}: {found}; give the path of an ONNX model")
     size = path.stat().st_size
     if not size:
@@ -46,28 +48,32 @@ def load(path: Path) -> tuple[Any, str]:
     return parse(path.read_bytes(), str(path))
 
 
-def parse(content: bytes, where: str) -> tuple[Any, str]:
-    """The protobuf of a model's bytes, and their sha256."""
+def parse(content: bytes, where: str) -> tuple[Any, str, tuple[str, ...]]:
+    """The protobuf of a model's bytes, their sha256, and notes; TensorFlow Lite's are translated."""
+    digest = hashlib.sha256(content).hexdigest()
+    if is_tflite(content):
+        model, notes = translate(content, where)
+        return model, digest, notes
     try:
         model = onnx.load_model_from_string(content)
     except DecodeError as error:
         raise ModelError(f"{where}: not an ONNX file or truncated ({error}); export the model again") from None
     if not model.graph.node:
         raise ModelError(f"{where}: holds no graph, or an empty one; export the model again")
-    return model, hashlib.sha256(content).hexdigest()
+    return model, digest, ()
 
 
-def whole(content: bytes | onnx.ModelProto, where: str) -> tuple[Any, str]:
+def whole(content: bytes | onnx.ModelProto, where: str) -> tuple[Any, str, tuple[str, ...]]:
     """The same of a model in memory, which has no folder that weights could lie in."""
     try:
         content = content if isinstance(content, bytes) else content.SerializeToString(deterministic=True)
     except (EncodeError, ValueError):
         raise ModelError(f"{where}: more than {MAX_FILE_BYTES >> 30} GiB; models up to that are read") from None
-    model, sha256 = parse(content, where)
+    model, sha256, notes = parse(content, where)
     if (tensor := external_tensor(content)) is not None:
         raise ModelError(f"{where}: tensor {tensor} lies in another file, and a model in memory has none beside it; give the "
                          "model's path, or load it with onnx.load, which brings such weights")
-    return model, sha256
+    return model, sha256, notes
 
 
 def element_of(value: Any, where: str) -> str:

@@ -12,11 +12,13 @@ from onnx import ModelProto
 
 from dovetail.errors import ModelError, UnsupportedError, UsageError
 from dovetail.ir import Graph, Shape
+from dovetail.ir.folder import PREPROCESSOR, Described, Normalisation, described
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
 from dovetail.ir.onnx.boundary import build_graph, read_inputs
 from dovetail.ir.onnx.branches import decided, made_by_branches, take_weights, taken
 from dovetail.ir.onnx.clusters import Cluster, Item, TableNodes, grouped
+from dovetail.ir.onnx.constants import compute_constants
 from dovetail.ir.onnx.dialect import modernised, read_as_single
 from dovetail.ir.onnx.foreign import target_opset
 from dovetail.ir.onnx.integer import expanded, in_floats, is_qonnx
@@ -99,6 +101,10 @@ class Imported:
     notes: tuple[str, ...] = ()
     file: str = ""
     """Name of the file; of a model in memory that of its network, as if it had been a file."""
+    labels: tuple[str, ...] = ()
+    """Names of classes, in order, where a model folder has them."""
+    normalisation: Normalisation | None = None
+    """How pixels become frames, where a model folder says so."""
 
 
 Source = str | Path | bytes | ModelProto | Graph | Imported
@@ -117,6 +123,8 @@ class Draft:
     """What the network is called; as the model says where this is empty."""
     content: bytes | ModelProto | None = None
     """A model in memory."""
+    said: Described | None = None
+    """What a model folder says beside its file."""
     model: Any = None
     """The parsed protobuf; steps before reading rewrite it."""
     sha256: str = ""
@@ -150,9 +158,9 @@ class ImportStep:
 
 
 def _parse(draft: Draft) -> Draft:
-    model, digest = onnx_file.load(draft.path) if draft.content is None else onnx_file.whole(draft.content, draft.where)
+    model, digest, notes = onnx_file.load(draft.path) if draft.content is None else onnx_file.whole(draft.content, draft.where)
     model.graph.name = draft.name or model.graph.name
-    return replace(draft, model=model, sha256=digest)
+    return replace(draft, model=model, sha256=digest, notes=notes)
 
 
 def _in_place(change: Callable[[Any, str], tuple[str, ...] | None]) -> Callable[[Draft], Draft]:
@@ -184,6 +192,16 @@ def _read_constants(draft: Draft) -> Draft:
     reader.note_users(draft.nodes)
     take_weights(reader, model.graph)
     return replace(draft, reader=reader)
+
+
+def _shapes(draft: Draft) -> Mapping[str, Shape]:
+    """The shapes that are stated, else that of the one image a folder describes where the file leaves it open."""
+    inputs = [v for v in draft.model.graph.input if v.name not in draft.read.constants]
+    image = draft.said.image if draft.said is not None else ()
+    if draft.shapes or not image or len(inputs) != 1 or len(dims := inputs[0].type.tensor_type.shape.dim) != 4 \
+            or all(d.dim_value > 0 for d in dims[1:]):
+        return draft.shapes
+    return {inputs[0].name: (1, *image)}
 
 
 def _read_nodes(draft: Draft) -> Draft:
@@ -229,7 +247,9 @@ STEPS = (
                "operators as we write them, where the onnx package converts", _rewritten(modernised)),
     ImportStep("read as single precision", ("no calls but of operators of ours",), "one float type",
                _damaged(_in_place(read_as_single))),
-    ImportStep("sink transposes", ("one float type",), "channels first, where transposes cancel",
+    ImportStep("compute constants", ("one float type", "operators as we write them, where the onnx package converts"),
+               "no node over constants alone", _damaged(_in_place(compute_constants))),
+    ImportStep("sink transposes", ("one float type", "no node over constants alone"), "channels first, where transposes cancel",
                _damaged(_in_place(sink_transposes))),
     ImportStep("order nodes", ("outputs", "no calls but of operators of ours"), "needed nodes, each after those it reads",
                lambda draft: replace(draft, nodes=tuple(ordered(draft.model.graph, draft.where)))),
@@ -237,7 +257,7 @@ STEPS = (
     ImportStep("read constants", ("one float type", "needed nodes, each after those it reads"), "constants as arrays",
                _read_constants),
     ImportStep("read inputs", ("constants as arrays",), "inputs with shapes",
-               lambda draft: replace(draft, inputs=read_inputs(draft.read, draft.model, draft.shapes))),
+               lambda draft: replace(draft, inputs=read_inputs(draft.read, draft.model, _shapes(draft)))),
     ImportStep("read nodes", ("inputs with shapes", "needed nodes, each after those it reads",
                               "channels first, where transposes cancel"), "typed or foreign nodes", _read_nodes),
     ImportStep("code layers between codes", ("typed or foreign nodes",), "layers of codes with a bias of their own digits",
@@ -269,12 +289,15 @@ STEPS = (
 
 
 def read_model(source: Source, shapes: Mapping[str, Shape] | None = None) -> Imported:
-    """As `read_onnx`; a network from a file is called as the file is, without its ending."""
-    return read_onnx(source, shapes, Path(source).stem if isinstance(source, str | Path) else "")
+    """As `read_onnx`; a network from a file is called as the file is, without its ending, and one from a folder as the folder."""
+    if not isinstance(source, str | Path):
+        return read_onnx(source, shapes)
+    path = Path(source)
+    return read_onnx(path, shapes, path.resolve().name if path.is_dir() else path.stem)
 
 
 def read_onnx(source: Source, shapes: Mapping[str, Shape] | None = None, name: str = "") -> Imported:
-    """Read a float or quantized model (QDQ, QOperator, QONNX); folds BatchNorm and activations.
+    """Read a float or quantized model (QDQ, QOperator, QONNX), or a model folder; folds BatchNorm and activations.
 
     A symbolic batch becomes 1 with a note; other symbolic dimensions need `shapes` (input name to shape). The network keeps its
     name unless another is given. An error names the file; its notes name the step that failed and those before it.
@@ -295,12 +318,16 @@ def read_onnx(source: Source, shapes: Mapping[str, Shape] | None = None, name: s
             raise error from None
     assert draft.graph is not None
     file = draft.path.name if draft.content is None else f"{draft.graph.name}.onnx"
-    return Imported(draft.graph, draft.sha256, draft.notes, file)
+    said, notes = draft.said or Described(draft.path), draft.notes
+    if said.normalisation is not None:
+        notes = (*notes, f"frames are {said.normalisation}, as {PREPROCESSOR} says")
+    return Imported(draft.graph, draft.sha256, notes, file, said.labels, said.normalisation)
 
 
 def _drafted(source: str | Path | bytes | ModelProto, shapes: Mapping[str, Shape], name: str) -> Draft:
     if isinstance(source, str | Path):
-        return Draft(Path(source), shapes, name)
+        said = described(Path(source))
+        return Draft(said.file, shapes, name, said=said)
     own = "" if isinstance(source, bytes) or not source.graph.name.isprintable() else source.graph.name
     return Draft(Path(name or own or "model"), shapes, name, source)
 
