@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.certificate.accelerators import AcceleratorClaim, Accelerators, CutPrices, first_unproven
+from dovetail.accelerator_prices import frame_prices
+from dovetail.certificate.accelerators import ARRAYS, LONGEST, AcceleratorClaim, Accelerators, CutPrices, covers, first_unproven
 from dovetail.certificate.arrays import arrays_on_offer, cuts_of
 from dovetail.certificate.design import fault_of
 from dovetail.certificate.engines import ONE, Dedicated, folds_of
 from dovetail.certificate.file import Certificate, plan_digest, read
+from dovetail.certificate.frames import Charge, Framed
 from dovetail.certificate.held import shown
-from dovetail.certify_accelerators import cut_prices, frame_prices
+from dovetail.certify_accelerators import cut_prices
 from dovetail.cli.program import main
 from dovetail.cost import costs_of
 from dovetail.cost.folded import folds_offered, shape_of, twins_allowed
@@ -34,7 +36,10 @@ from lib.proofs.false_certificates import falsified
 from tests.partition.test_hybrid import bottlenecks, fpga, tiny
 from tests.strategies import Net, quantized
 
+pytestmark = pytest.mark.slow("bounds accelerators at many paces")
+
 MODEL = str(Path(__file__).parents[2] / "examples" / "fashion" / "fashion.onnx")
+BOARD = load_platform("zcu102")
 PACES = (36, 60, 110, 320, 900, 4000, 20_000)
 
 
@@ -124,11 +129,11 @@ def test_bounds_are_proven_up_to_near_what_searches_find(graph: Graph, scale: fl
     proven = [(clocks, cuts) for clocks in lower if (cuts := cut_prices(space, clocks, silent))]
     assert proven, "what no fractions of engines reach, prices prove; whole ones may take a little more"
     clocks, cuts = proven[0]
-    assert first_unproven(space, cuts, clocks, shown(space, clocks, "throughput")) is None
+    assert first_unproven(space, cuts, clocks, shown(space, clocks, "throughput", BOARD)) is None
     assert cut_prices(space, found.interval + 1, silent) is None
     line = replace(cuts[-1], line=7)
     more = found.interval + 1
-    assert first_unproven(space, (*cuts[:-1], line), more, shown(space, more, "throughput")) is not None
+    assert first_unproven(space, (*cuts[:-1], line), more, shown(space, more, "throughput", BOARD)) is not None
     assert fault_of(space, accelerator_of(graph, found, Architecture.FIBHA)) is None
 
 
@@ -136,9 +141,11 @@ def replace_kinds(space: Accelerators, kinds: tuple[Architecture, ...]) -> Accel
     return Accelerators(space.graph, space.device, kinds, space.start, space.stop)
 
 
+@pytest.mark.parametrize("goal", ["latency", "energy"])
 @pytest.mark.parametrize(("graph", "device"), [(bottlenecks(), fpga(0.05)), (tiny(), fpga(0.01)), (separable(), ultra(0.02))])
-def test_no_frame_takes_less_than_is_proven(graph: Graph, device: Device) -> None:
-    """Clocks of a frame as plans count them, of accelerators at many paces, beside what prices prove."""
+def test_no_frame_takes_less_than_is_proven(graph: Graph, device: Device, goal: str) -> None:
+    """What a frame takes as plans count it, of accelerators at many paces, beside what prices prove."""
+    charge = Charge.of(goal, BOARD, device)
     search = AcceleratorSearch(graph, device, cut_points(graph), Blocks(graph, device))
     found = list[float]()
     for cut, pace in product(search.cuts, (40, 64, 70, 100, 150, 250, 400, 900, 2000, 5000)):
@@ -146,15 +153,32 @@ def test_no_frame_takes_less_than_is_proven(graph: Graph, device: Device) -> Non
         if chosen.fill <= 1:
             made = search.made(cut, pace, chosen, options)
             built = replace(device, accelerator=accelerator_of(graph, made, Architecture.FIBHA))
-            costs = [costs_of(graph, node, None, *ONE, built) for node in graph.nodes]
-            seconds = [c.fused_s[0] if i else c.alone_s[0] for i, c in enumerate(costs) if c is not None]
-            found.append(sum(seconds) * (device.clock_hz or 0.0))
+            costs = [c for node in graph.nodes if (c := costs_of(graph, node, None, *ONE, built)) is not None]
+            clocks = sum(c.fused_s[0] if i else c.alone_s[0] for i, c in enumerate(costs)) * (device.clock_hz or 0.0)
+            found.append(charge.per_clock * clocks + charge.per_joule * sum(c.energy_j[0] for c in costs))
     assert len(found) > 3, "accelerators at several paces fit"
     space = replace_kinds(space_of(graph, device), (Architecture.FIBHA,))
-    proven, cuts = frame_prices(space, 10 * min(found), silent)
-    assert 0.4 * min(found) <= proven <= min(found)
-    assert first_unproven(space, cuts, proven, shown(space, proven, "latency")) is None
-    assert first_unproven(space, cuts, 2 * proven, shown(space, 2 * proven, "latency")) is not None
+    proven, cuts = frame_prices(Framed(space, 10 * min(found), charge))
+    assert 0.6 * min(found) <= proven <= min(found)
+    assert first_unproven(space, cuts, proven, shown(space, proven, goal, BOARD)) is None
+    assert first_unproven(space, cuts, 2 * proven, shown(space, 2 * proven, goal, BOARD)) is not None
+    divided = next((own for own in cuts if own.box), None)
+    assert divided is None or first_unproven(space, [own for own in cuts if own is not divided], proven,
+                                             shown(space, proven, goal, BOARD)) is not None
+
+
+def test_boxes_cover_all_accelerators_or_one_is_missing() -> None:
+    low, high = {0: (0, 70)}, {0: (70, LONGEST)}
+    assert covers([{}], {})
+    assert covers([low, high], {})
+    assert not covers([low], {})
+    assert not covers([low, {0: (71, LONGEST)}], {})
+    quarters = [{**half, ARRAYS: limits} for half, limits in product((low, high), ((0, 5), (5, LONGEST)))]
+    assert covers(quarters, {})
+    for missing in range(4):
+        assert not covers([box for k, box in enumerate(quarters) if k != missing], {})
+    assert covers([low, *quarters[2:]], {})
+    assert not covers([{0: (5, 5)}], {})
 
 
 def test_accelerators_of_another_space_are_named() -> None:
@@ -218,9 +242,9 @@ def test_false_claims_of_accelerators_are_refused_at_their_line(made: Path, tmp_
         assert said in capsys.readouterr().err
 
     refused(f"certificate, line {claim.cuts[0].line}: these prices do not prove that accelerators",
-            {**document, "lower_bound": bound}, replace(claim, clocks=ceil(bound * 200e6)), bound)
-    refused("line 7: these prices do not prove that no plan around", document, replace(claim, clocks=1.0))
-    refused("line 7: nothing is said of cut", document, replace(claim, cuts=claim.cuts[:-1]))
+            {**document, "lower_bound": bound}, replace(claim, least=ceil(bound * 200e6)), bound)
+    refused("line 7: these prices do not prove that no plan around", document, replace(claim, least=1.0))
+    refused("line 7: nothing is said of some accelerators at cut", document, replace(claim, cuts=claim.cuts[:-1]))
     refused("of 10", document, replace(claim, cuts=(replace(claim.cuts[0], last=99),)))
     refused("which nothing limits", document, replace(claim, cuts=(CutPrices(0, 0, 9, {"gold": 1.0}),)))
     refused("line 9: these prices", document, replace(claim, cuts=(CutPrices(0, 0, 9, {}),)))
@@ -232,6 +256,7 @@ def test_false_claims_of_accelerators_are_refused_at_their_line(made: Path, tmp_
     refused("the accelerator of fpga is none of the stated space", {**document, "platform": board}, claim)
 
 
+@pytest.mark.slow("checks a certificate for every falsehood")
 def test_nothing_false_of_accelerators_is_accepted(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`bench/false_certificates.py` does this some hundred times."""
     plan, proof, seen = tmp_path / "plan.json", tmp_path / "plan.cert", set[str]()

@@ -20,6 +20,8 @@ from dovetail.platform.load import load_platform
 from tests.partition.branching import SHAPES, branching
 from tests.strategies import Net, networks
 
+pytestmark = pytest.mark.slow("compares rules on random networks")
+
 BOARDS = ("tx2", "tx2-c10gx", "ecp5-85", "fic:3")
 
 

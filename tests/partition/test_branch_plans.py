@@ -43,7 +43,7 @@ def small(shape: str, seed: int, most: int = 1) -> Graph:
     return shuffled(two_blocks(seed) if shape == "two_blocks" else branching(shape, seed, most), seed)
 
 
-@settings(max_examples=500, **slow)
+@settings(max_examples=250, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), kinds=st.sampled_from(KINDS), goal=st.sampled_from(Goal),
        budget=st.floats(5, 120), refuse=st.sampled_from([0.0, 0.3]), shared=st.booleans())
 def test_the_plan_equals_enumeration(shape: str, seed: int, kinds: tuple[Kind, ...], goal: Goal, budget: float, refuse: float,
@@ -57,7 +57,7 @@ def test_networks_whose_nodes_can_also_be_divided_are_planned_best(shape: str, s
     check(Problem(small(shape, seed, 2), platform(seed, (Kind.CPU, Kind.FPGA), 60.0), Synthetic(seed), mode=mode))
 
 
-@settings(max_examples=40, **slow)
+@settings(max_examples=20, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), share=st.floats(0.9, 1.3), budget=st.floats(20, 120))
 def test_a_limit_on_the_other_criterion_is_kept_and_the_plan_is_still_best(shape: str, seed: int, share: float,
                                                                            budget: float) -> None:

@@ -129,6 +129,8 @@ def test_a_program_in_whole_numbers_branches_no_more_than_its_work_allows() -> N
 
 
 def test_every_kind_of_work_that_is_counted_has_rates_and_none_has_that_is_not() -> None:
-    sources = [p.read_text() for p in Path(partition.__path__[0]).rglob("*.py") if p.name != "effort.py"]
+    package = Path(partition.__path__[0])
+    files = [*package.rglob("*.py"), package.parent / "accelerator_prices.py"]
+    sources = [p.read_text() for p in files if p.name != "effort.py"]
     counted_lines = [line for text in sources for line in text.splitlines() if re.search(r"spend\(|kinds = \{", line)]
     assert {kind for line in counted_lines for kind in re.findall(r'"([a-z]+)"', line)} == RATES.keys()

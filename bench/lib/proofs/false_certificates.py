@@ -153,11 +153,12 @@ def _accelerators(document: dict[str, Any], claims: Certificate, rng: Random) ->
     if not claims.accelerators:
         return _higher_bound(document, claims, rng)
     first, *others = claims.accelerators
-    bound, clock_hz = document["objective"] * (1 + 10.0 ** -int(rng.integers(1, 5))), first.clocks / claims.bound
+    bound, clock_hz = document["objective"] * (1 + 10.0 ** -int(rng.integers(1, 5))), first.least / claims.bound
     changes: tuple[dict[str, Any], ...] = (
-        {"clocks": bound * clock_hz}, {"cuts": first.cuts[1:]}, {"cuts": first.cuts[:-1]}, {"start": first.start + 1},
+        {"least": bound * clock_hz}, {"cuts": first.cuts[1:]}, {"cuts": first.cuts[:-1]}, {"start": first.start + 1},
         {"stop": first.stop - 1}, {"kinds": first.kinds[1:] or (Architecture.SEML,)},
-        {"cuts": tuple(replace(own, prices={}) for own in first.cuts)}, {"clocks": first.clocks / 2, "prices": {}})
+        {"cuts": tuple(replace(own, prices={}) for own in first.cuts)},
+        {"cuts": tuple(replace(own, box={0: (1, 2)}) for own in first.cuts)}, {"least": first.least / 2, "prices": {}})
     which = int(rng.integers(len(changes)))
     found = _with(claims, accelerators=(replace(first, **changes[which]), *others))
     return ({**document, "lower_bound": bound}, _with(found, bound=bound)) if which == 0 else (document, found)

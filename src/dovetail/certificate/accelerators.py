@@ -8,10 +8,10 @@ enough cost more than all of the FPGA does, no accelerator at that cut is as fas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf, isfinite
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -29,6 +29,14 @@ NOTHING = -1.0
 """Clocks of a claim that proves nothing: it says which accelerators were weighed, and a plan's must be one of them."""
 ROUNDED = 1e-12
 """Relative error of sums of some hundred doubles."""
+LONGEST = 1 << 40
+"""Clocks that stand for any number of them."""
+ARRAYS = -1
+"""What limits of a box are called that are of arrays; those of the paces of a phase are called by its number."""
+
+Box = Mapping[int, tuple[int, int]]
+"""Some accelerators at a cut: those whose phases have paces, and whose arrays take clocks for a frame, from one number up to
+below another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,36 +47,41 @@ class CutPrices:
     first: int
     last: int
     prices: Mapping[str, float]
+    box: Box = field(default_factory=dict)
+    """The accelerators of which they are; of all where it is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorClaim:
-    """That no accelerator of some kinds for the nodes [start, stop) takes fewer clocks, and no plan with one is below the bound.
+    """That no accelerator of some kinds for the nodes [start, stop) is below some clocks, and no plan with one below the bound.
 
-    `prices` are those of the division of all other nodes. Where `clocks` are `NOTHING`, it says only which there are.
+    For least energy they are joules. `prices` are those of the division of all other nodes. Where they are `NOTHING`, it says
+    only which there are.
     """
 
     line: int
     kinds: tuple[Architecture, ...]
     start: int
     stop: int
-    clocks: float
+    least: float
     prices: Mapping[str, float]
     cuts: tuple[CutPrices, ...]
 
     @property
     def proves(self) -> bool:
-        return self.clocks >= 0
+        return self.least >= 0
 
     def lines(self) -> list[str]:
         """As a certificate has it."""
         found = [f"form accelerators {','.join(self.kinds)} {self.start} {self.stop}"]
         if not self.proves:
             return found
-        found.append(f"clocks {float(self.clocks)!r}")
+        found.append(f"least {float(self.least)!r}")
         found += [f"price {float(value)!r} {name}" for name, value in self.prices.items() if value]
         for own in self.cuts:
             found.append(f"cuts {own.first} {own.last}")
+            found += [f"{'arrays' if of == ARRAYS else f'phase {of}'} {low} {high}"
+                      for of, (low, high) in sorted(own.box.items())]
             found += [f"price {float(value)!r} {name}" for name, value in own.prices.items() if value]
         return found
 
@@ -122,6 +135,7 @@ class Paced:
 
     def __init__(self, space: Accelerators, clocks: float) -> None:
         self.space, self.clocks = space, clocks
+        self.known: tuple[Floats, list[float]] | None = None
 
     @cached_property
     def singles(self) -> dict[int, Floats]:
@@ -142,14 +156,17 @@ class Paced:
 
     def fronts(self, price: Floats) -> list[float]:
         """At every ending, the least that all nodes before the cut cost together."""
+        if self.known is not None and np.array_equal(self.known[0], price):
+            return self.known[1]
         singles = {i: float((s @ price).min(initial=inf)) for i, s in self.singles.items()}
         groups = [(nodes, {e.members: float((e.shares @ price).min(initial=inf)) for e in engines})
                   for nodes, engines in self.groups]
-        return front([e.cut for e in self.space.endings], singles, groups, self.space.start)
+        self.known = price, front([e.cut for e in self.space.endings], singles, groups, self.space.start)
+        return self.known[1]
 
-    def least(self, number: int, price: Floats, before: float, enough: float) -> tuple[float, Floats]:
+    def least(self, number: int, price: Floats, enough: float) -> tuple[float, Floats]:
         """What the cheapest accelerator at an ending costs at the least, and parts of the limits of its arrays."""
-        ending = self.space.endings[number]
+        ending, before = self.space.endings[number], self.fronts(price)[number]
         none = np.zeros(len(price))
         if ending.arrays is None:
             return before, none
@@ -158,10 +175,10 @@ class Paced:
         behind, parts = ending.arrays.fullest(ending.cut, price, self.clocks, enough - before)
         return before + behind, parts
 
-    def shows(self, number: int, price: Floats, fronts: list[float]) -> bool:
+    def shows(self, number: int, price: Floats, box: Box) -> bool:
         """Whether prices show that all accelerators at an ending take longer."""
         most = threshold(price)
-        return self.least(number, price, fronts[number], most)[0] > most
+        return not box and self.least(number, price, most)[0] > most
 
 
 def threshold(price: Floats) -> float:
@@ -172,30 +189,39 @@ def threshold(price: Floats) -> float:
 
 
 class PricedProof(Protocol):
-    """What shows by prices that accelerators take so many clocks: between frames, or for one."""
+    """What shows by prices that accelerators take so many clocks between frames, or that one frame costs so much."""
 
-    def fronts(self, price: Floats) -> Any:
-        """What nodes before each cut cost."""
-
-    def shows(self, number: int, price: Floats, fronts: Any) -> bool:
-        """Whether no accelerator at an ending takes less."""
+    def shows(self, number: int, price: Floats, box: Box) -> bool:
+        """Whether no accelerator of a box at an ending is below that."""
 
 
-def first_unproven(space: Accelerators, cuts: Sequence[CutPrices], clocks: float, by: PricedProof) -> tuple[int, str] | None:
-    """The line and the reason of the first claim that does not show that all accelerators take so many clocks."""
-    shown = set[int]()
+def first_unproven(space: Accelerators, cuts: Sequence[CutPrices], least: float, by: PricedProof) -> tuple[int, str] | None:
+    """The line and the reason of the first claim that does not show that no accelerator is below so many clocks or joules."""
+    shown: dict[int, list[Box]] = {}
     for own in cuts:
         if unknown := [name for name in own.prices if name not in space.names]:
             return own.line, f"a price on {unknown[0]}, which nothing limits"
         if not 0 <= own.first <= own.last < len(space.endings):
             return own.line, f"cuts {own.first} to {own.last} of {len(space.endings)}"
         price = np.array([own.prices.get(name, 0.0) for name in space.names])
-        fronts = by.fronts(price)
         for number in range(own.first, own.last + 1):
-            if not by.shows(number, price, fronts):
+            if not by.shows(number, price, own.box):
                 cut = space.endings[number].cut
                 return own.line, (f"these prices do not prove that accelerators with {counted(cut - space.start, 'node')} before "
-                                  f"the cut take {clocks:,.0f} clocks or more")
-        shown.update(range(own.first, own.last + 1))
-    missing = next((n for n in range(len(space.endings)) if n not in shown), None)
-    return None if missing is None else (0, f"nothing is said of cut {missing}")
+                                  f"the cut take {least:,.6g} or more")
+            shown.setdefault(number, []).append(own.box)
+    missing = next((n for n in range(len(space.endings)) if not covers(shown.get(n, []), {})), None)
+    return None if missing is None else (0, f"nothing is said of some accelerators at cut {missing}")
+
+
+def covers(boxes: Sequence[Box], whole: Box) -> bool:
+    """Whether every accelerator of a whole box is in one of some boxes."""
+    met = [box for box in boxes if all(low < whole.get(of, (0, LONGEST))[1] and high > whole.get(of, (0, LONGEST))[0]
+                                       for of, (low, high) in box.items())]
+    for box in met:
+        for of, (low, high) in box.items():
+            least, most = whole.get(of, (0, LONGEST))
+            for edge in (low, high):
+                if least < edge < most:  # two halves, of which this box meets one
+                    return covers(met, {**whole, of: (least, edge)}) and covers(met, {**whole, of: (edge, most)})
+    return bool(met)

@@ -126,7 +126,9 @@ class Arrays:
     def parts(self, resources: Mapping[str, float], config: Config) -> list[float]:
         """Resources of arrays with every product in a multiplier as parts of the limits, with those of `config` in logic."""
         model, moved = dhm_model(self.device.model), config.soft * config.inputs
-        less = {"dsp": -model.coefficients["dsp_per_product"] * moved, model.logic: SOFT_LOGIC * moved}
+        hard = model.coefficients["dsp_per_product"] * moved
+        there = hard <= resources.get("dsp", 0.0)  # else nothing behind the cut multiplies
+        less = {"dsp": -hard * there, model.logic: SOFT_LOGIC * moved * there}
         amounts = [resources.get(name, 0.0) + less.get(name, 0.0) for name in self.names]
         return [amount / self.limits[name] if self.limits[name] > 0 else NEVER * (amount > 0)
                 for name, amount in zip(self.names, amounts, strict=True)]
@@ -212,17 +214,31 @@ class Arrays:
             self._look(cut, best)
         return inf, none
 
-    def cheapest(self, cut: int, price: Floats, enough: float) -> tuple[float, float, Floats]:
-        """The least of one frame's clocks and priced parts of arrays behind a cut, with these clocks and parts."""
+    def cheapest(self, cut: int, price: Floats, enough: float, per_clock: float, per_part: Floats,
+                 within: tuple[int, int], known_to: int = EXACT) -> tuple[float, int]:
+        """The least of what a frame on arrays behind a cut costs and their priced parts, and which arrays these are (-1: none).
+
+        A clock costs so much, and so much more by the parts that are filled. Their clocks are some number up to below another.
+        What arrays are at the least may do for them.
+        """
         if self.layers(cut) is None or not len(self.configs):
-            return inf, inf, np.zeros(len(self.names))
-        known = self._of(cut)
+            return inf, -1
+        known, (low, high) = self._of(cut), within
         while True:
-            values = known.alone + known.shares @ price
+            clocks = np.where(known.alone < high, np.maximum(known.alone, low), inf)
+            clocks[(known.level == EXACT) & (known.alone < low)] = inf
+            values = np.where(np.isfinite(clocks), clocks * (per_clock + known.shares @ per_part) + known.shares @ price, inf)
             best = int(values.argmin())
-            if known.level[best] == EXACT or not values[best] < min(enough, inf):
-                return float(values[best]), float(known.alone[best]), known.shares[best]
+            if not values[best] < inf:
+                return inf, -1
+            if known.level[best] >= known_to or not values[best] < enough:
+                return float(values[best]), best
             self._look(cut, best)
+
+    def known_of(self, cut: int, number: int) -> tuple[Config, float, Floats]:
+        """Arrays behind a cut, with clocks of one frame and parts of the limits as far as they are known."""
+        known = self._of(cut)
+        return self.configs[number], float(known.alone[number]), known.shares[number]
 
 
 def cuts_of(graph: Graph, start: int, stop: int) -> list[int]:

@@ -17,7 +17,7 @@ from math import inf, prod
 
 import numpy as np
 
-from dovetail.certificate.columns import SLACK, Columns, DividedNode, columns_of, held_columns, limits_of, splits_of
+from dovetail.certificate.columns import SLACK, Columns, DividedNode, HeldNode, columns_of, held_columns, limits_of, splits_of
 from dovetail.certificate.judge import at_once, in_order
 from dovetail.certificate.rules import SHARED, Rules, Spent, TensorPlaces, delivery, run
 from dovetail.hardware.shares import Floats, Ints
@@ -78,9 +78,8 @@ class SearchedForm:
     goal: str
     ceiling_s: float = inf
     pins: Mapping[str, DividedNode] = field(default_factory=dict)
-    held: Mapping[str, float] = field(default_factory=dict)
-    """Nodes of an accelerator, of which no more is known than the seconds that each adds at the least; `holder` computes them,
-    and no others."""
+    held: Mapping[str, HeldNode] = field(default_factory=dict)
+    """Nodes of an accelerator; `holder` computes them, and no others."""
     holder: str = ""
 
     @cached_property
@@ -113,8 +112,8 @@ class SearchedForm:
         """All columns of every node; of engines, those that keep the ceiling."""
         graph, rules = self.rules.graph, self.rules
         every = columns_of(graph, self.platform, {n.name: self._splits(n) for n in graph.nodes})
-        every |= {name: held_columns(graph, self.platform, graph.node(name), self.holder, seconds)
-                  for name, seconds in self.held.items()}
+        every |= {name: held_columns(graph, self.platform, graph.node(name), self.holder, own)
+                  for name, own in self.held.items()}
         if self.goal != "throughput":
             return every
         alone = [d for d, streams in enumerate(rules.streams) if streams]

@@ -17,7 +17,7 @@ from dovetail.certificate.bound import Prices, SearchedForm
 from dovetail.certificate.columns import SLACK, DividedNode, limits_of
 from dovetail.certificate.design import fault_of
 from dovetail.certificate.file import Certificate, RefusedError, graph_digest, plan_digest
-from dovetail.certificate.held import COVERED, unproven
+from dovetail.certificate.held import unproven
 from dovetail.certificate.judge import judge
 from dovetail.errors import DovetailError
 from dovetail.ir import Axis, Graph
@@ -102,7 +102,8 @@ def _space(document: Mapping[str, Any], graph: Graph, platform: Platform,
     for claim in certificate.accelerators:
         if claim.stop > len(graph.nodes):
             raise RefusedError(f"certificate, line {claim.line}: nodes up to {claim.stop} of {len(graph.nodes)}")
-        name = accelerator_words(graph, claim.kinds, claim.start, claim.stop, certificate.goal in COVERED)
+        name = accelerator_words(graph, claim.kinds, claim.start, claim.stop,
+                                 claim.proves or certificate.goal != "energy")
         words, covered = (*words, name), (*covered, name) if claim.proves else covered
     uncovered = tuple(w for w in space if w not in covered)
     if not set(words) <= set(space) or len(set(words)) != len(words) or (not words and paces != [None]):

@@ -249,12 +249,25 @@ LONG_BEFORE = 1e9
 """Seconds before its end from which on an accelerator may put its output out: nothing is known of it, so it delays nothing."""
 
 
-def held_columns(graph: Graph, platform: Platform, node: Node, device: str, seconds: float) -> Columns:
-    """A node of an accelerator of which no more is known than that it adds so many seconds to what waits for its input."""
+@dataclass(frozen=True, slots=True)
+class HeldNode:
+    """A node of an accelerator of which no more is known than that it adds so much to what waits for its input.
+
+    Where it adds joules, an idle board's while it computes are among them: the frame then waits for its first packet alone.
+    """
+
+    seconds: float = 0.0
+    joules: float = 0.0
+
+
+def held_columns(graph: Graph, platform: Platform, node: Node, device: str, held: HeldNode) -> Columns:
+    """The one column of a node of an accelerator."""
     split, numbers = DividedNode(None, ((device, 0, 1),)), {d.name: i for i, d in enumerate(platform.devices)}
     alone, none = np.zeros((1, len(numbers))), np.zeros(1)
-    alone[0, numbers[device]] = seconds
-    return Columns(node, (split,), *_regions(graph, node, numbers, (split,)), alone, np.zeros_like(alone), none, none,
+    alone[0, numbers[device]], fused = held.seconds, np.zeros_like(alone)
+    if held.joules:  # whatever arrives later may do so while it computes
+        fused[0, numbers[device]] = -LONG_BEFORE
+    return Columns(node, (split,), *_regions(graph, node, numbers, (split,)), alone, fused, np.full(1, held.joules), none,
                    np.zeros((1, len(limits_of(platform)))), np.full(1, LONG_BEFORE))
 
 

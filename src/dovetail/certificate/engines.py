@@ -19,6 +19,7 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.cost.firb import Bottleneck, bottlenecks, firb_table
 from dovetail.cost.folded import shape_of, twins_allowed, word_part
 from dovetail.cost.folded_area import Shape, folds_of_one, resource_names
+from dovetail.cost.power import power_w
 from dovetail.hardware.scans import keeps, window_of
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.hardware.streaming import Raster
@@ -37,17 +38,18 @@ SIZES = 4
 
 @dataclass(frozen=True, slots=True)
 class OfferedEngines:
-    """Engines that a node may have, or several as one; row by row: clocks per frame, rising, and parts of every limit."""
+    """Engines that a node may have, or several as one; row by row: clocks per frame, rising, parts of every limit, joules."""
 
     members: tuple[int, ...]
     clocks: Ints
     shares: Floats
+    joules: Floats
 
     def within(self, clocks: float) -> OfferedEngines:
         """Those that take at most so many clocks, and that no other undercuts."""
         shares = self.shares[:int(np.searchsorted(self.clocks, clocks, side="right"))]
         kept = undominated(shares)
-        return OfferedEngines(self.members, self.clocks[kept], shares[kept])
+        return OfferedEngines(self.members, self.clocks[kept], shares[kept], self.joules[kept])
 
 
 def undominated(rows: Floats) -> Ints:
@@ -106,11 +108,29 @@ class Dedicated:
                 parts[:, column] = amount / self.limits[name] if self.limits[name] > 0 else np.where(amount > 0, NEVER, 0.0)
         return parts
 
-    def _offered(self, members: tuple[int, ...], clocks: Ints, shares: Floats) -> OfferedEngines:
-        """Those that fit by themselves, in the order of clocks."""
+    @cached_property
+    def power_w(self) -> Floats:
+        """What all of each limit takes while it works."""
+        assert self.device.clock_hz is not None
+        model = dhm_model(self.device.model)
+        none = {model.logic: 0.0, model.block: 0.0}
+        return np.array([power_w({**none, name: self.limits[name]}, self.device) for name in self.names])
+
+    def joules(self, shares: Floats, clocks: Ints | Floats) -> Floats:
+        """What hardware that fills parts of the limits takes in so many clocks."""
+        assert self.device.clock_hz is not None
+        return np.asarray(shares @ self.power_w * clocks / self.device.clock_hz)
+
+    def _offered(self, members: tuple[int, ...], clocks: Ints, shares: Floats, mapped: tuple[int, Floats, float] | None = None,
+                 ) -> OfferedEngines:
+        """Those that fit by themselves, in the order of clocks; one that is mapped directly has joules of its own."""
+        joules = self.joules(shares, clocks)
+        if mapped is not None:
+            beats, parts, own = mapped
+            clocks, shares, joules = np.append(clocks, beats), np.vstack([shares, parts]), np.append(joules, own)
         fits = np.flatnonzero((shares <= 1 + SLACK).all(axis=1))
         order = fits[np.argsort(clocks[fits], kind="stable")]
-        return OfferedEngines(members, clocks[order], shares[order])
+        return OfferedEngines(members, clocks[order], shares[order], joules[order])
 
     @cached_property
     def layers(self) -> dict[int, OfferedEngines]:
@@ -124,18 +144,17 @@ class Dedicated:
         node, model = self.graph.nodes[index], dhm_model(self.device.model)
         shape = shape_of(self.graph, node)
         table = folds_of_one(shape, folds_of(shape, twins_allowed(self.device)))
-        shares, clocks = self.shares(table.resources(model), resource_names(model)), table.steps
-        if index in self._direct:
-            shares = np.vstack([shares, self._direct[index]])
-            clocks = np.append(clocks, beats_of(self.graph, node))
-        return self._offered((index,), clocks, shares)
+        shares = self.shares(table.resources(model), resource_names(model))
+        mapped = (beats_of(self.graph, node), *self._direct[index]) if index in self._direct else None
+        return self._offered((index,), table.steps, shares, mapped)
 
     @cached_property
-    def _direct(self) -> dict[int, Floats]:
-        """What layers with weights fill that are mapped directly, where they can be."""
+    def _direct(self) -> dict[int, tuple[Floats, float]]:
+        """What layers with weights fill and take that are mapped directly, where they can be."""
         asked = [(i, node) for i, node in self._numbered() if isinstance(node.op, Conv | Gemm)]
         (answers,) = costs_of_many(self.graph, [(node, ((None, *ONE),)) for _, node in asked], [self.device])
-        return {i: self._priced(costs) for (i, _), costs in zip(asked, answers, strict=True) if costs is not None}
+        return {i: (self._priced(costs), float(costs.energy_j[0]))
+                for (i, _), costs in zip(asked, answers, strict=True) if costs is not None}
 
     def _priced(self, costs: ShareCosts) -> Floats:
         """What one engine fills."""
@@ -188,7 +207,7 @@ class Dedicated:
                 table = firb_table((first, middle, last), folds, block.join is not None, self.device.model)
                 shares = self.shares(table.resources, resource_names(dhm_model(self.device.model)))
                 known[alike] = self._offered(members, table.steps, shares)
-            found.append(OfferedEngines(members, known[alike].clocks, known[alike].shares))
+            found.append(OfferedEngines(members, known[alike].clocks, known[alike].shares, known[alike].joules))
         return tuple(found)
 
     @cached_property

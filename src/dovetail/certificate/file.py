@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.certificate.accelerators import CUT_AT, NOTHING, AcceleratorClaim, CutPrices
+from dovetail.certificate.accelerators import ARRAYS, CUT_AT, NOTHING, AcceleratorClaim, Box, CutPrices
 from dovetail.errors import DovetailError
 from dovetail.ir import Graph
 from dovetail.platform.accelerator import Architecture
@@ -113,16 +113,27 @@ def _forms(lines: Sequence[str]) -> tuple[tuple[Form, ...], tuple[AcceleratorCla
                     set(kinds.split(",")) <= KINDS.keys() and 0 <= _natural(start) < _natural(stop)):
                 named: tuple[Architecture, ...] = tuple(KINDS[kind] for kind in kinds.split(","))
                 claims.append(AcceleratorClaim(number, named, _natural(start), _natural(stop), NOTHING, prices := {}, ()))
-            case ["clocks", value] if claims and claims[-1].clocks < 0 and not claims[-1].prices:
-                claims[-1] = replace(claims[-1], clocks=_number(number, value))
-            case ["cuts", first, last] if claims and claims[-1].clocks >= 0 and 0 <= _natural(first) <= _natural(last):
+            case ["least", value] if claims and claims[-1].least < 0 and not claims[-1].prices:
+                claims[-1] = replace(claims[-1], least=_number(number, value))
+            case [("phase" | "arrays") as of, *rest] if (
+                    claims and claims[-1].cuts and not prices and _limit(of, rest).keys() - claims[-1].cuts[-1].box.keys()):
+                *before, own = claims[-1].cuts
+                claims[-1] = replace(claims[-1], cuts=(*before, replace(own, box={**own.box, **_limit(of, rest)})))
+            case ["cuts", first, last] if claims and claims[-1].least >= 0 and 0 <= _natural(first) <= _natural(last):
                 own = CutPrices(number, _natural(first), _natural(last), prices := {})
                 claims[-1] = replace(claims[-1], cuts=(*claims[-1].cuts, own))
-            case ["price", value, *words] if (forms or (claims and claims[-1].clocks >= 0)) and " ".join(words) not in prices:
+            case ["price", value, *words] if (forms or (claims and claims[-1].least >= 0)) and " ".join(words) not in prices:
                 prices[" ".join(words)] = _number(number, value)
             case _:
                 raise RefusedError(f"certificate, line {number}: {line[:60]!r} says nothing that is known")
     return tuple(forms), tuple(claims)
+
+
+def _limit(of: str, words: Sequence[str]) -> Box:
+    """A limit of a box, of a phase by its number or of arrays; nothing for anything else."""
+    said = words if of == "phase" else ("0", *words)
+    number, low, high = map(_natural, said) if len(said) == 3 else (-1, 0, 0)
+    return {number if of == "phase" else ARRAYS: (low, high)} if number >= 0 and 0 <= low < high else {}
 
 
 def _natural(text: str) -> int:

@@ -1,44 +1,142 @@
-"""What a frame takes at the least on accelerators of a space, by the cost model of plans: pace by pace, with resources priced.
+"""What a frame costs at the least on accelerators of a space, in clocks or joules as plans charge it, with resources priced.
 
 Layers of a phase have the pace of its slowest engine. The first node of an accelerator takes a whole pace, every other one what
-its window holds of one and what its engine adds. So each phase takes as long as some pace says, and engines that keep it fill so
-much at the least: the cheapest pace of every phase, with the cheapest arrays, is below every accelerator.
+its window holds of one and what its engine adds. So each phase costs as much as some pace says, and engines that keep it fill so
+much at the least: the cheapest pace of every phase, with the cheapest arrays, is below every accelerator. What is said may be of
+some accelerators alone, whose paces and arrays lie between limits (`Box`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
 import numpy as np
 
-from dovetail.certificate.accelerators import ROUNDED, Accelerators
+from dovetail.certificate.accelerators import ARRAYS, LONGEST, ROUNDED, Accelerators, Box
+from dovetail.certificate.arrays import EXACT
 from dovetail.certificate.engines import ONE, SLACK, OfferedEngines, beats_of, folds_of
 from dovetail.cost import costs_of
 from dovetail.cost.folded import filled, layer_pace, shape_of, twins_allowed
 from dovetail.cost.folded_area import FoldTable, folds_of_one, resource_names
 from dovetail.hardware.scans import phases_of
-from dovetail.hardware.shares import Floats
+from dovetail.hardware.shares import Floats, Ints
+from dovetail.platform.device import Device, Platform
 from dovetail.platform.fitted import dhm_model
 
-RANGES = np.unique(np.geomspace(1, 1 << 26, 2400).astype(np.int64))
+WIDE = np.unique(np.geomspace(1, 1 << 26, 2400).astype(np.int64))
 """Paces at which ranges of them begin: a range promises what its shortest pace takes, and needs what its longest does."""
-LONGEST = 1 << 40
-"""Clocks that stand for any pace."""
+NARROW = 6
+"""Parts of each of these ranges where more exact ones are asked for."""
 SAMPLES = np.unique(np.append(np.geomspace(1, 1 << 26, 60).astype(np.int64), LONGEST))
 """Paces at which nodes without weights are priced: shorter ones fill at least as much."""
 
 
-class Framed:
-    """Accelerators of a space, of which each frame is to take at least so many clocks."""
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What is counted of a frame, in the unit of a goal: clocks, or joules, of which an idle board takes some in a clock."""
 
-    def __init__(self, space: Accelerators, clocks: float) -> None:
-        self.space, self.clocks, self.own = space, clocks, space.dedicated
-        self.starts = RANGES
+    per_clock: float
+    per_joule: float
+
+    @staticmethod
+    def of(goal: str, platform: Platform, device: Device) -> Charge:
+        assert device.clock_hz is not None
+        if goal == "latency":
+            return Charge(1.0, 0.0)
+        return Charge(sum(d.idle_power_w for d in platform.devices) / device.clock_hz, 1.0)
+
+
+Filled = tuple[float, Floats]
+"""What an engine costs by prices, and parts of the limits that it fills."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cheapest:
+    """What the cheapest accelerator costs, the range of paces of each phase, and which arrays it has (-1: none)."""
+
+    value: float
+    ranges: tuple[int, ...]
+    arrays: int
+
+
+class FrameTables:
+    """What nodes of accelerators add to a frame, and fill where they have no weights, by wide ranges of paces."""
+
+    def __init__(self, space: Accelerators) -> None:
+        self.space, self.own = space, space.dedicated
+        self.known: dict[int, tuple[Floats, Floats, Floats]] = {}
+        self.filled: dict[int, Floats] = {}
+
+    def added(self, index: int) -> tuple[Floats, Floats, Floats]:
+        """Clocks at the least of a layer's folds that may be chosen, and of their stages; the least where it is mapped directly.
+
+        The last are infinite where it is not.
+        """
+        if index not in self.known:
+            self.known[index] = self._added(index)
+        return self.known[index]
+
+    def _added(self, index: int) -> tuple[Floats, Floats, Floats]:
+        graph, node, device = self.space.graph, self.space.graph.nodes[index], self.space.device
+        assert device.clock_hz is not None
+        direct, fills = costs_of(graph, node, None, *ONE, device), min(1.0, filled(graph, node))
+        never, none = np.full(len(WIDE), inf), np.zeros(len(WIDE))
+        if direct is None or node.op.still:
+            return none, none, never
+        plain = np.full(len(WIDE), direct.fused_s[0] * device.clock_hz * (1 - ROUNDED))
+        if index not in self.own.layers:
+            return never, never, plain
+        shape = shape_of(graph, node)
+        rows = folds_of(shape, twins_allowed(device))
+        table = folds_of_one(shape, rows[rows[:, 3] > 0])
+        until = _until(table)
+        each = LONGEST // layer_pace(graph, node, LONGEST)
+        resources, limits = table.resources(dhm_model(device.model)), device.resources
+        parts = np.array([resources[:, k] / limits[r] for k, r in enumerate(resource_names(dhm_model(device.model)))
+                          if limits.get(r)])
+        largest, sums = parts.max(axis=0), parts.sum(axis=0)
+        mapped = max((float(v[0]) / limits[r] for r, v in direct.resources.items() if limits.get(r)), default=0.0)
+        folded, stages = never.copy(), never.copy()
+        for k, (start, last) in enumerate(zip(WIDE.tolist(), [*(WIDE[1:] - 1).tolist(), LONGEST], strict=True)):
+            on = np.flatnonzero((table.steps <= last // each) & (until > start // each))
+            if len(on):  # of those that are on offer all the while none is chosen that fills more than another
+                always = (table.steps[on] <= start // each) & (until[on] > last // each)
+                on = on[sums[on] * (1 - ROUNDED) <= sums[on][always].min(initial=inf)]
+                folded[k] = float((np.maximum(table.tails[on], fills * start) + table.stages[on]).min())
+                stages[k] = float(table.stages[on].min())
+                plain[k] = plain[k] if mapped <= largest[on].max() else inf
+        return folded, stages, plain
+
+    def fills(self, index: int) -> Floats:
+        """Of a node without weights parts of the limits at the least, by sample; infinite where it has no engine."""
+        if index not in self.filled:
+            rows = [self.own.plain(index, float(pace)) for pace in SAMPLES.tolist()]
+            self.filled[index] = np.array([np.full(len(self.own.names), inf) if row is None else row for row in rows])
+        return self.filled[index]
+
+
+class Framed:
+    """Accelerators of a space, of which each frame is to cost so much at the least; `narrow` ranges of paces say more."""
+
+    def __init__(self, space: Accelerators, least: float, charge: Charge, narrow: bool = True,
+                 tables: FrameTables | None = None) -> None:
+        self.space, self.least, self.charge, self.own = space, least, charge, space.dedicated
+        self.tables = tables or FrameTables(space)
+        edges = np.append(WIDE, 2 * WIDE[-1])
+        self.starts = WIDE if not narrow else np.unique((edges[:-1, None] + (edges[1:] - edges[:-1])[:, None]
+                                                         * np.arange(NARROW) // NARROW).reshape(-1))
+        self.wide = np.searchsorted(WIDE, self.starts, side="right") - 1
+        """The wide range that each lies in."""
         self.last = np.append(self.starts[1:] - 1, LONGEST)
         """The longest pace of each range."""
         phases = phases_of(space.graph)
         self.phase = {i: phases[space.graph.nodes[i].name] for i in range(space.start, space.stop)}
+        self.count = 1 + max(self.phase.values())
+        self.keeping: dict[tuple[int, ...], Ints] = {}
+        """By engines of a node, or of several, how many of them keep the longest pace of each range."""
+        self.known: tuple[Floats, dict[int, Floats], list[tuple[tuple[int, ...], list[Floats]]]] | None = None
 
     @cached_property
     def times(self) -> dict[int, Floats]:
@@ -46,78 +144,53 @@ class Framed:
         return {i: self._time(i) for i in self.phase}
 
     def _time(self, index: int) -> Floats:
-        graph, node, device = self.space.graph, self.space.graph.nodes[index], self.space.device
-        assert device.clock_hz is not None
         if index == self.space.start:
             return self.starts.astype(np.float64)
-        direct, window = costs_of(graph, node, None, *ONE, device), min(1.0, filled(graph, node)) * self.starts
-        if direct is None or node.op.still:
-            return np.zeros(len(self.starts))
-        plain = np.maximum(direct.fused_s[0] * device.clock_hz * (1 - ROUNDED), window)
-        if index not in self.own.layers:
-            return np.asarray(plain)
-        shape = shape_of(graph, node)
-        rows = folds_of(shape, twins_allowed(device))
-        table = folds_of_one(shape, rows[rows[:, 3] > 0])
-        until = _until(table)
-        each = LONGEST // layer_pace(graph, node, LONGEST)
-        resources, limits = table.resources(dhm_model(device.model)), device.resources
-        largest = np.max([resources[:, k] / limits[r] for k, r in enumerate(resource_names(dhm_model(device.model)))
-                          if limits.get(r)], axis=0)
-        mapped = max((float(v[0]) / limits[r] for r, v in direct.resources.items() if limits.get(r)), default=0.0)
-        found = np.empty(len(self.starts))
-        for k, (start, last) in enumerate(zip(self.starts.tolist(), self.last.tolist(), strict=True)):
-            on = (table.steps <= last // each) & (until > start // each)
-            folded = float((np.maximum(table.tails[on], window[k]) + table.stages[on]).min(initial=inf))
-            found[k] = min(folded, plain[k]) if not on.any() or mapped <= largest[on].max() else folded
-        return found
+        folded, stages, plain = (column[self.wide] for column in self.tables.added(index))
+        window = min(1.0, filled(self.space.graph, self.space.graph.nodes[index])) * self.starts
+        return np.asarray(np.minimum(np.maximum(folded, window * np.isfinite(stages) + stages), np.maximum(plain, window)))
 
     @cached_property
     def plains(self) -> dict[int, Floats]:
         """What nodes without weights fill at the least, by range and resource; infinite where no engine keeps the pace."""
         found, at = dict[int, Floats](), np.searchsorted(SAMPLES, self.last)
         for i in self.phase.keys() - self.own.layers.keys():
-            rows = [self.own.plain(i, float(pace)) for pace in SAMPLES.tolist()]
-            table = np.array([np.full(len(self.own.names), inf) if row is None else row for row in rows])
-            fills = table[at]
+            fills = self.tables.fills(i)[at]
             fills[self.last < beats_of(self.space.graph, self.space.graph.nodes[i])] = inf
             found[i] = fills
         return found
 
-    def _row(self, engines: OfferedEngines, cost: Floats) -> Floats:
+    @cached_property
+    def joules(self) -> dict[int, float]:
+        """What nodes without weights take."""
+        graph, device = self.space.graph, self.space.device
+        costs = {i: costs_of(graph, graph.nodes[i], None, *ONE, device) for i in self.phase.keys() - self.own.layers.keys()}
+        return {i: 0.0 if c is None else self.charge.per_joule * float(c.energy_j[0]) for i, c in costs.items()}
+
+    def _values(self, engines: OfferedEngines, price: Floats) -> Floats:
+        """What each engine costs, parts of limits priced."""
+        return np.asarray(engines.shares @ price + self.charge.per_joule * engines.joules)
+
+    def _row(self, engines: OfferedEngines, price: Floats) -> Floats:
         """Of every range the least cost of engines that keep one of its paces."""
-        if not len(cost):
-            return np.full(len(self.last), inf)
-        best = np.append(inf, np.minimum.accumulate(cost))
-        return np.asarray(best[np.searchsorted(engines.clocks, self.last, side="right")])
+        if engines.members not in self.keeping:
+            self.keeping[engines.members] = np.searchsorted(engines.clocks, self.last, side="right")
+        best = np.append(inf, np.minimum.accumulate(self._values(engines, price)))
+        return np.asarray(best[self.keeping[engines.members]])
 
-    def _singles(self, price: Floats) -> dict[int, Floats]:
-        found = {i: self._row(e, e.shares @ price) for i, e in self.own.layers.items()}
-        for i, fills in self.plains.items():
-            found[i] = np.where(np.isfinite(fills).all(axis=1), np.nan_to_num(fills, posinf=0.0) @ price, inf)
-        return found
+    def _single(self, index: int, price: Floats) -> Floats:
+        if index in self.own.layers:
+            return self._row(self.own.layers[index], price)
+        fills = self.plains[index]
+        return np.where(np.isfinite(fills).all(axis=1), np.nan_to_num(fills, posinf=0.0) @ price + self.joules[index], inf)
 
-    def fronts(self, price: Floats, only: int | None = None) -> list[tuple[float, tuple[int, ...]]]:
-        """At every ending, what nodes before the cut cost at the least, clocks and priced parts, and the range of each phase.
-
-        Where it is of one ending `only`, others may have that of it.
-        """
-        singles, found = self._singles(price), dict[int, tuple[float, tuple[int, ...]]]()
-        count = 1 + max(self.phase.values())
-        totals = np.zeros((count, len(self.starts)))
-        groups = [(nodes, self._of_group(nodes, engines, singles, price)) for nodes, engines in self.own.groups]
-        apart = {i for nodes, _ in groups for i in nodes}
-        cuts = {e.cut for e in self.space.endings} if only is None else {self.space.endings[only].cut}
-        for cut in range(self.space.start, self.space.stop + 1):
-            if cut in cuts:
-                here = totals.copy()
-                for nodes, least in groups:
-                    here[self.phase[nodes[0]]] += least[sum(i < cut for i in nodes)]
-                found[cut] = float(here.min(axis=1).sum()), tuple(here.argmin(axis=1).tolist())
-            if cut < self.space.stop:
-                totals[self.phase[cut]] += self.times[cut] + (0.0 if cut in apart else singles[cut])
-        (other, *_) = found.values()
-        return [found.get(e.cut, other) for e in self.space.endings]
+    def _priced(self, price: Floats) -> tuple[dict[int, Floats], list[tuple[tuple[int, ...], list[Floats]]]]:
+        """What each node costs by range, and the first nodes of every group: of the prices asked for last, they are known."""
+        if self.known is None or not np.array_equal(self.known[0], price):
+            singles = {i: self._single(i, price) for i in self.phase}
+            groups = [(nodes, self._of_group(nodes, engines, singles, price)) for nodes, engines in self.own.groups]
+            self.known = price, {i: row + self.charge.per_clock * self.times[i] for i, row in singles.items()}, groups
+        return self.known[1], self.known[2]
 
     def _of_group(self, nodes: tuple[int, ...], engines: tuple[OfferedEngines, ...], singles: dict[int, Floats],
                   price: Floats) -> list[Floats]:
@@ -125,56 +198,76 @@ class Framed:
         found = [np.zeros(len(self.starts))]
         if len({self.phase[i] for i in nodes}) > 1:  # of engines over several phases nothing is said
             return found * (1 + len(nodes))
-        rows = {e.members: self._row(e, e.shares @ price) for e in engines}
+        rows = {e.members: self._row(e, price) for e in engines}
         for count, node in enumerate(nodes, 1):
             ways = [found[-1] + singles[node]]
             ways += [found[count - len(members)] + row for members, row in rows.items() if members[-1] == node]
             found.append(np.minimum.reduce(ways))
         return found
 
-    def taken(self, number: int, price: Floats, ranges: tuple[int, ...]) -> Floats:
-        """Parts of the limits that the cheapest engines before a cut fill, each phase at a pace of a range."""
-        cut, total = self.space.endings[number].cut, np.zeros(len(price))
-        last = {i: int(self.last[ranges[self.phase[i]]]) for i in self.phase}
-        rows: dict[int, Floats] = {}
+    def front(self, number: int, price: Floats, box: Box) -> tuple[float, tuple[int, ...]]:
+        """What nodes before the cut of an ending cost at the least, and the range of each phase."""
+        cut, (singles, groups) = self.space.endings[number].cut, self._priced(price)
+        total, apart = np.zeros((self.count, len(self.starts))), {i for nodes, _ in groups for i in nodes}
         for i in range(self.space.start, cut):
-            if i in self.own.layers:
-                fits = self.own.layers[i].shares[:int(np.searchsorted(self.own.layers[i].clocks, last[i], side="right"))]
-                rows[i] = fits[int((fits @ price).argmin())] if len(fits) else np.zeros(len(price))
-            else:
-                rows[i] = np.nan_to_num(self.plains[i][ranges[self.phase[i]]], posinf=0.0)
-        done = set[int]()
-        for nodes, engines in self.own.groups:
-            inside = [i for i in nodes if i < cut]
-            ways: list[tuple[float, Floats]] = [(0.0, np.zeros(len(price)))]
-            for at, node in enumerate(inside, 1):
-                options = [ways[-1][1] + rows[node]]
-                for e in engines:
-                    fits = e.shares[:int(np.searchsorted(e.clocks, last[node], side="right"))]
-                    if e.members[-1] == node and len(fits):
-                        options.append(ways[at - len(e.members)][1] + fits[int((fits @ price).argmin())])
-                ways.append(min(((float(o @ price), o) for o in options), key=lambda own: own[0]))
-            total, done = total + ways[-1][1], done | set(inside)
-        return np.asarray(total + sum((row for i, row in rows.items() if i not in done), np.zeros(len(price))))
+            total[self.phase[i]] += self.charge.per_clock * self.times[i] if i in apart else singles[i]
+        for nodes, least in groups:
+            total[self.phase[nodes[0]]] += least[sum(i < cut for i in nodes)]
+        if cut > self.space.start:  # its first node takes a whole pace
+            total[self.phase[self.space.start], self.starts * self.charge.per_clock >= self.least] = inf
+        for phase, (low, high) in box.items():
+            if phase != ARRAYS:
+                total[phase:phase + 1, (self.starts >= high) | (self.last < low)] = inf
+        return float(total.min(axis=1).sum()), tuple(total.argmin(axis=1).tolist())
 
-    def least(self, number: int, price: Floats, before: float, enough: float) -> tuple[float, float, Floats]:
-        """What the cheapest accelerator at an ending costs at the least, with clocks and parts of its arrays."""
+    def cheapest(self, number: int, price: Floats, box: Box, enough: float = inf, known_to: int = EXACT) -> Cheapest:
+        """The accelerator of a box at an ending that costs least by prices, or what is known to be below it and is enough."""
+        value, ranges = self.front(number, price, box)
         ending = self.space.endings[number]
-        if ending.arrays is None or before >= enough:
-            return before, 0.0, np.zeros(len(price))
-        behind, clocks, parts = ending.arrays.cheapest(ending.cut, price, enough - before)
-        return before + behind, clocks, parts
+        if ending.arrays is None or value >= enough:
+            return Cheapest(value, ranges, -1)
+        per_part = self.own.power_w * (self.charge.per_joule / (self.space.device.clock_hz or 1.0))
+        behind, arrays = ending.arrays.cheapest(ending.cut, price, enough - value, self.charge.per_clock, per_part,
+                                                box.get(ARRAYS, (0, LONGEST)), known_to)
+        return Cheapest(value + behind, ranges, arrays)
 
-    def shows(self, number: int, price: Floats, fronts: list[tuple[float, tuple[int, ...]]]) -> bool:
-        """Whether prices show that frames take so many clocks with every accelerator at an ending."""
+    def taken(self, number: int, price: Floats, found: Cheapest) -> Floats:
+        """Parts of the limits that the cheapest accelerator fills."""
+        ending, last = self.space.endings[number], {i: int(self.last[found.ranges[p]]) for i, p in self.phase.items()}
+        total = 0 * price
+        if ending.arrays is not None and found.arrays >= 0:
+            _, _, total = ending.arrays.known_of(ending.cut, found.arrays)
+
+        def cheapest(engines: OfferedEngines) -> Filled:
+            fits = int(np.searchsorted(engines.clocks, last[engines.members[-1]], side="right"))
+            values = self._values(engines, price)[:fits]
+            return (float(values.min()), engines.shares[values.argmin()]) if fits else (inf, 0 * price)
+
+        singles = {i: cheapest(self.own.layers[i]) if i in self.own.layers else self._plain(i, found.ranges[self.phase[i]], price)
+                   for i in range(self.space.start, ending.cut)}
+        for nodes, engines in self.own.groups:
+            inside, ways = [i for i in nodes if i < ending.cut], [(0.0, 0 * price)]
+            for at, node in enumerate(inside, 1):
+                offers = [(ways[-1], singles.pop(node))]
+                offers += [(ways[at - len(e.members)], cheapest(e)) for e in engines if e.members[-1] == node]
+                ways.append(min(((a + b, p + q) for (a, p), (b, q) in offers), key=lambda own: own[0]))
+            total = total + ways[-1][1]
+        return np.asarray(sum((parts for _, parts in singles.values()), total))
+
+    def _plain(self, index: int, at: int, price: Floats) -> Filled:
+        fills = np.nan_to_num(self.plains[index][at], posinf=0.0)
+        return float(fills @ price), fills
+
+    def shows(self, number: int, price: Floats, box: Box) -> bool:
+        """Whether prices show that no accelerator of a box at an ending is below what is to be proven."""
         most = self.most(price)
-        return self.least(number, price, fronts[number][0], most)[0] >= most
+        return self.cheapest(number, price, box, most).value >= most
 
     def most(self, price: Floats) -> float:
-        """What an accelerator within all limits that is faster costs less than."""
+        """What an accelerator within all limits that is below costs less than."""
         total = float(price.sum())
         usable = bool((price >= 0).all()) and np.isfinite(total)
-        return (self.clocks + total * (1 + SLACK)) * (1 + ROUNDED) if usable else float("nan")
+        return (self.least + total * (1 + SLACK)) * (1 + ROUNDED) if usable else float("nan")
 
 
 def _until(table: FoldTable) -> Floats:

@@ -10,24 +10,25 @@ import numpy as np
 from dovetail.certificate.accelerators import AcceleratorClaim, Accelerators, Paced, first_unproven
 from dovetail.certificate.arrays import cuts_of
 from dovetail.certificate.bound import Prices, SearchedForm
-from dovetail.certificate.columns import DividedNode
-from dovetail.certificate.frames import Framed
+from dovetail.certificate.columns import DividedNode, HeldNode
+from dovetail.certificate.frames import Charge, Framed
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.ir import Graph
 from dovetail.platform.device import Device, Kind, Platform
 
-COVERED = ("throughput", "latency")
-"""Goals of which something is proven of accelerators."""
-
 
 def held_form(graph: Graph, platform: Platform, claim: AcceleratorClaim, goal: str, bound: float,
               pins: Mapping[str, DividedNode]) -> SearchedForm:
-    """All plans in which the FPGA computes the nodes of a claim, in so many clocks or at once, and no other nodes."""
+    """All plans in which the FPGA computes the nodes of a claim, for so many clocks or joules or for nothing, and no others."""
     (device,) = platform.of_kind(Kind.FPGA)
     assert device.clock_hz is not None
     nodes = [n.name for n in graph.nodes[claim.start:claim.stop]]
-    seconds = dict.fromkeys(nodes, 0.0) | ({nodes[0]: claim.clocks / device.clock_hz} if goal == "latency" else {})
-    return SearchedForm(graph, platform, goal, bound, {n: s for n, s in pins.items() if n not in seconds}, seconds, device.name)
+    held = dict.fromkeys(nodes, HeldNode())
+    if goal == "latency":
+        held[nodes[0]] = HeldNode(seconds=claim.least / device.clock_hz)
+    if goal == "energy":
+        held[nodes[0]] = HeldNode(joules=claim.least)
+    return SearchedForm(graph, platform, goal, bound, {n: s for n, s in pins.items() if n not in held}, held, device.name)
 
 
 def unproven(claim: AcceleratorClaim, graph: Graph, platform: Platform, goal: str, bound: float,
@@ -35,28 +36,30 @@ def unproven(claim: AcceleratorClaim, graph: Graph, platform: Platform, goal: st
     """The line and the reason of the first thing that a claim does not prove: that no plan with such an accelerator is below a
     bound."""
     fpgas = platform.of_kind(Kind.FPGA)
-    if goal not in COVERED or len(fpgas) != 1 or counts_bits(graph):
-        return claim.line, f"nothing is proven of accelerators for {goal}, on several FPGAs, or that count bits"
+    if len(fpgas) != 1 or counts_bits(graph):
+        return claim.line, "nothing is proven of accelerators on several FPGAs, or that count bits"
     ends = cuts_of(graph, 0, len(graph.nodes))
     if not {claim.start, claim.stop} <= set(ends):
         return claim.line, f"nodes {claim.start} to {claim.stop} hand on more than one tensor, or are none"
     (device,) = fpgas
     space = Accelerators(graph, device, claim.kinds, claim.start, claim.stop)
-    found = first_unproven(space, claim.cuts, claim.clocks, shown(space, claim.clocks, goal))
+    found = first_unproven(space, claim.cuts, claim.least, shown(space, claim.least, goal, platform))
     if found is not None:
         return found[0] or claim.line, found[1]
     return None if suffices(claim, device, goal, bound) else _undivided(claim, graph, platform, goal, bound, pins)
 
 
-def shown(space: Accelerators, clocks: float, goal: str) -> Paced | Framed:
-    """What shows that accelerators take at least so many clocks: for throughput that all with fewer between frames do not fit."""
-    return Paced(space, ceil(clocks) - 1) if goal == "throughput" else Framed(space, clocks)
+def shown(space: Accelerators, least: float, goal: str, platform: Platform) -> Paced | Framed:
+    """What shows that no accelerator is below so much: for throughput that all with fewer clocks between frames do not fit."""
+    if goal == "throughput":
+        return Paced(space, ceil(least) - 1)
+    return Framed(space, least, Charge.of(goal, platform, space.device))
 
 
 def suffices(claim: AcceleratorClaim, device: Device, goal: str, bound: float) -> bool:
     """Whether the accelerator alone makes every plan reach the bound."""
     assert device.clock_hz is not None
-    return goal == "throughput" and claim.clocks / device.clock_hz >= bound
+    return goal == "throughput" and claim.least / device.clock_hz >= bound
 
 
 def _undivided(claim: AcceleratorClaim, graph: Graph, platform: Platform, goal: str, bound: float,

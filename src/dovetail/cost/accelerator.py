@@ -95,7 +95,7 @@ def accelerator_costs(graph: Graph, question: Question, direct: ShareCosts, devi
     if not node.op.product:
         return costs
     if fold is None:
-        return replace(costs, resources=direct.resources)
+        return replace(costs, energy_j=direct.energy_j, resources=direct.resources)
     return _charged(costs, folded_cost(shape_of(graph, node), Fold(*fold), dhm_model(device.model)), device)
 
 

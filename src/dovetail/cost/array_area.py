@@ -180,7 +180,8 @@ def content_of(outline: Outline) -> ArrayContent:
                  + PRODUCT_REGISTERS * sum(count * products for count, products, _ in lanes))
     handed_on = held * (1 - 1 / config.block_words)
     choices = 6 * word + options + (channels * channels * 17 if shared else 0) + channels * GATE_CHOICES * outline.gates
-    multipliers = sum(count * products for count, products, _ in lanes) - filters * channels // 2 * config.packed
+    multipliers = sum(count * products for count, products, _ in lanes)
+    multipliers -= filters * channels // 2 if config.packed and outline.weight_depth else 0
     soft = config.soft * channels if outline.weight_depth else 0
     finishers = channels * (bool(outline.weight_depth) + (_averaging_products(sums[DEPTHWISE], drops) if outline.phases else 0))
     return ArrayContent(multipliers - soft, finishers, adders + restarts + handed_on + SOFT_LOGIC * soft,

@@ -41,6 +41,7 @@ RATES: dict[str, tuple[float, float]] = {
     "paths": (9.7e-06, 0),
     "pivots": (0.0002, 1e-06),
     "placements": (7e-05, 0),
+    "prices": (0.003, 2.2e-08),
     "programs": (0.003, 4.2e-06),
     "plays": (0.0075, 5e-05),
     "prospects": (0.00027, 1.5e-08),

@@ -67,10 +67,10 @@ class Front:
 
 def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.CONCURRENT, budget: str = "shared",
           costs: CostModel | None = None, point_limit_s: float = POINT_LIMIT_S,
-          progress: Progress = silent, areas: int = 1) -> Front:
+          progress: Progress = silent, areas: int = 1, fixed: Assignment | None = None) -> Front:
     """Least latency within limits on energy, spread evenly from the thriftiest plan's to the fastest plan's energy.
 
-    With several `areas` there is such a front for each of so many parts of all budgets, up to all of them.
+    With several `areas` there is such a front for each of so many parts of all budgets, up to all of them. `fixed` pins nodes.
     Raises InfeasibleError where no plan exists at all, UsageError for less than two points or no area.
     """
     if count < 2:
@@ -86,7 +86,8 @@ def front(graph: Graph, platform: Platform, count: int = 20, mode: Mode = Mode.C
         def told(stage: str, done: int, _: int, begun: int = begun) -> None:
             progress(stage, begun + done, areas * count)
 
-        points += _at_area(Problem(graph, board, model, Goal.LATENCY, mode, shared), part, count, point_limit_s, told, notes)
+        problem = Problem(graph, board, model, Goal.LATENCY, mode, shared, fixed=dict(fixed or {}))
+        points += _at_area(problem, part, count, point_limit_s, told, notes)
     return Front(graph.name, platform.name, _undominated(points), tuple(notes[:1]))
 
 

@@ -186,10 +186,10 @@ class Blocks:
 
     def _clocks(self, cut: int, alone: bool) -> list[float]:
         """Behind a cut: clocks of every configuration at the least, between frames or of one `alone`."""
-        at = self._behind(cut)
+        at = self.first_behind(cut)
         return [(f.alone if alone else f.between)[at] for f in self.floors]
 
-    def _behind(self, cut: int) -> int:
+    def first_behind(self, cut: int) -> int:
         """The number of the first layer behind a cut; of layers, where nothing behind it computes."""
         assert self.layers is not None
         later = {node.name for node in self.graph.nodes[cut:]}
@@ -199,7 +199,7 @@ class Blocks:
         """Behind a cut: resources of every configuration at the least, row by row; `_offer` puts in what it finds out."""
         if cut not in self.least:
             assert self.layers is not None
-            at, known = self._behind(cut), dict[Config, dict[str, float]]()
+            at, known = self.first_behind(cut), dict[Config, dict[str, float]]()
             rows = []
             for config in self.configs:
                 plain = replace(config, soft=0, map_bytes=0)
@@ -221,11 +221,11 @@ class Blocks:
         """Clocks that all configurations behind a cut take at the least, inf where there are none or nothing computes."""
         if self.layers is None or cut < self.first or cut >= len(self.graph.nodes):
             return inf
-        return min(self._clocks(cut, alone), default=inf) if self._behind(cut) < len(self.layers.layers) else inf
+        return min(self._clocks(cut, alone), default=inf) if self.first_behind(cut) < len(self.layers.layers) else inf
 
     def least_needs(self, cut: int) -> Floats:
         """Resources of all configurations behind a cut, at the least, row by row; none where nothing computes there."""
-        if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
+        if self.layers is None or cut < self.first or self.first_behind(cut) == len(self.layers.layers):
             return np.zeros((0, len(self.names)))
         return self._least(cut)
 
@@ -247,7 +247,7 @@ class Blocks:
         able = [cut for cut in cuts if self.least_clocks(cut, alone=True) <= most_clocks]
         if not able:
             return ArrayOptions(np.zeros((0, len(self.names))), np.zeros(0), np.zeros(0))
-        at = [self._behind(cut) for cut in able]
+        at = [self.first_behind(cut) for cut in able]
         clocks = np.array([(min(f.alone[i] for i in at), min(f.after[i] for i in at)) for f in self.floors])
         if len(able) > FEW_CUTS:
             return ArrayOptions(np.zeros((1, len(self.names))), *clocks.min(axis=0)[:, None])
@@ -260,13 +260,13 @@ class Blocks:
         """Layers that would be played to price all configurations that may take at most so many clocks."""
         if self.layers is None or cut < self.first:
             return 0
-        behind = len(self.layers.layers) - self._behind(cut)
+        behind = len(self.layers.layers) - self.first_behind(cut)
         return behind * sum(clocks <= most_clocks for clocks in self._clocks(cut, False)) if behind else 0
 
     def promising(self, cut: int, room: Room | None = None, most_clocks: float = inf,
                   alone: bool = False) -> Iterator[Offer]:
         """Configurations that there may be room for, those first that may be fastest."""
-        if self.layers is None or cut < self.first or self._behind(cut) == len(self.layers.layers):
+        if self.layers is None or cut < self.first or self.first_behind(cut) == len(self.layers.layers):
             return
         needs, clocks = self._least(cut), self._clocks(cut, alone)
         able = np.ones(len(needs), dtype=np.bool_) if room is None else room.holds(needs)
@@ -313,6 +313,10 @@ class Blocks:
         table = np.column_stack([[o.interval for o in found], [o.latency for o in found], np.array([o.needs for o in found])])
         return [found[k] for k in undominated(table)]
 
+    def option(self, cut: int, config: Config) -> BlockOption | None:
+        """A configuration behind a cut with its price; None where it cannot be built."""
+        return self._priced(cut, config)
+
     def _priced(self, cut: int, config: Config, less_than: float = inf) -> BlockOption | None:
         """The price; None where there is no such block, or one frame takes as many clocks."""
         if (cut, config) not in self.priced:
@@ -324,7 +328,10 @@ class Blocks:
     def _moved(self, needs: tuple[float, ...], config: Config) -> tuple[float, ...]:
         """What arrays need once some of their products are made in logic."""
         moved, model = config.soft * config.inputs, dhm_model(self.device.model)
-        less = {"dsp": -model.coefficients["dsp_per_product"] * moved, model.logic: SOFT_LOGIC * moved}
+        hard = model.coefficients["dsp_per_product"] * moved
+        if hard > dict(zip(self.names, needs, strict=True)).get("dsp", 0.0):  # there is nothing to multiply behind the cut
+            return needs
+        less = {"dsp": -hard, model.logic: SOFT_LOGIC * moved}
         return tuple(amount + less.get(name, 0.0) for name, amount in zip(self.names, needs, strict=True))
 
     def _soft(self, cut: int, config: Config) -> BlockOption | None:

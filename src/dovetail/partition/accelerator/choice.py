@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from dovetail.cost import Floats
 from dovetail.partition.proof import check_bound
@@ -27,6 +27,10 @@ NEVER = 1e9
 """The share of a resource that there is nothing of."""
 PROVEN = 2
 """What `milp` answers where there is no solution. Source: the `status` of `scipy.optimize.milp`."""
+NEAR_COST = 0.02
+"""By which part of all costs an option may raise them at the least to be looked at. Chosen, not measured."""
+COST_GAP = 1e-4
+"""Within which costs are least. Chosen, not measured."""
 MOST_NODES = 2000
 """Of branch and bound; what is not decided by then counts as not fitting, without proof."""
 
@@ -95,6 +99,42 @@ def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] 
     return Chosen(inf, inf) if relaxed is None else _decided(shares, wide, relaxed)
 
 
+def least_cost(items: Sequence[Floats], costs: Sequence[Floats], budget: Floats, joints: Sequence[Joint],
+               joint_costs: Sequence[Floats]) -> Chosen:
+    """The same so that costs of the rows, in any unit, add up to as little as is found where all fits; the bound is 0."""
+    shares = [shares_of(options, budget) for options in items]
+    table = np.concatenate([*shares, *(shares_of(j.options, budget) for j in joints)])
+    each, every = _one_of_each(list(map(len, shares)), joints), np.concatenate([*costs, *joint_costs])
+    scale = float(np.abs(every).max(initial=0.0)) or 1.0
+    relaxed = linprog(every / scale, table.T, np.ones(table.shape[1]), each,
+                      np.ones(each.shape[0]), (0, 1))  # type: ignore[call-overload]  # its stubs know no sparse matrix
+    if relaxed.x is None:
+        return Chosen(inf, inf)
+    reduced = every / scale - table @ relaxed.ineqlin.marginals - each.T @ relaxed.eqlin.marginals
+    near = np.flatnonzero(reduced <= NEAR_COST * max(relaxed.fun, 0.0) + WHOLE_ERROR)
+    answer = milp(every[near] / scale, integrality=np.ones(len(near), dtype=np.int64), bounds=Bounds(0, 1),
+                  constraints=[LinearConstraint(table[near].T, -np.inf, 1.0), LinearConstraint(each[:, near], 1.0, 1.0)],
+                  options={"node_limit": MOST_NODES, "mip_rel_gap": COST_GAP})
+    if answer.x is None:
+        return Chosen(0.0, inf)
+    whole = np.zeros(len(table), dtype=np.bool_)
+    whole[near[np.asarray(answer.x) > 1 / 2]] = True
+    return _read(whole, table, list(map(len, shares)), [len(j.options) for j in joints], 0.0, ())
+
+
+def _read(whole: NDArray[np.bool_], table: Floats, counts: Sequence[int], joined: Sequence[int], bound: float,
+          weights: tuple[float, ...]) -> Chosen:
+    """The choice that marks of options say."""
+    parts = np.split(whole, np.cumsum([*counts, *joined])[:-1])
+    fill = float(table[whole].sum(axis=0).max(initial=0.0))
+    if fill > 1:
+        return Chosen(bound, inf, weights=weights)
+    check_bound("the linear programme of engines", bound, fill, WHOLE_ERROR)
+    places = tuple(int(p.argmax()) if len(p) else -1 for p in parts[:len(counts)])
+    together = tuple(int(p.argmax()) if p.any() else None for p in parts[len(counts):])
+    return Chosen(min(bound, fill), fill, places, together, weights)
+
+
 def least_sum(alone: Floats, joints: Sequence[tuple[tuple[int, ...], Floats]]) -> Floats:
     """Column by column the least sum of a row for every item, where a joint's row may stand for all of its members' (rising).
 
@@ -147,11 +187,8 @@ class _Relaxed:
     """By how much the value rises at the least with a whole option."""
 
 
-def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> _Relaxed | None:
-    """The linear programme; None where it has no solution."""
-    counts = [len(s) for s in shares]
-    table = np.concatenate([*shares, *(j.options for j in joints)])
-    total, resources = table.shape
+def _one_of_each(counts: Sequence[int], joints: Sequence[Joint]) -> csr_array:
+    """Which options, those of items first and then those of joints, stand for which item."""
     rows, columns = [np.repeat(np.arange(len(counts)), counts)], [np.arange(sum(counts))]
     at = sum(counts)
     for joint in joints:
@@ -161,7 +198,15 @@ def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> _Relaxed | No
             columns.append(np.arange(at, at + size))
         at += size
     row, column = np.concatenate(rows), np.concatenate(columns)
-    one_each = csr_array((np.ones(len(row)), (row, column)), shape=(len(counts), total + 1))
+    return csr_array((np.ones(len(row)), (row, column)), shape=(len(counts), at))
+
+
+def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> _Relaxed | None:
+    """The linear programme; None where it has no solution."""
+    counts = [len(s) for s in shares]
+    table = np.concatenate([*shares, *(j.options for j in joints)])
+    total, resources = table.shape
+    one_each = csr_array(hstack([_one_of_each(counts, joints), csr_array((len(counts), 1))]))
     limits = np.hstack([table.T, -np.ones((resources, 1))])
     answer = linprog(np.append(np.zeros(total), 1.0), limits, np.zeros(resources),
                      one_each, np.ones(len(counts)), (0, None))  # type: ignore[call-overload]  # its stubs know no sparse matrix
@@ -187,11 +232,4 @@ def _decided(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _Relaxe
         return replace(none, bound=max(none.bound, 1 + TOLERANCE)) if answer.status == PROVEN else none
     whole = np.zeros(len(relaxed.table), dtype=np.bool_)
     whole[able[np.asarray(answer.x) > 1 / 2]] = True
-    parts = np.split(whole, np.cumsum([*map(len, shares), *(len(j.options) for j in joints)])[:-1])
-    fill = float(relaxed.table[whole].sum(axis=0).max())
-    if fill > 1:
-        return none
-    check_bound("the linear programme of engines", relaxed.value, fill, WHOLE_ERROR)
-    places = tuple(int(p.argmax()) if len(p) else -1 for p in parts[:len(shares)])
-    together = tuple(int(p.argmax()) if p.any() else None for p in parts[len(shares):])
-    return Chosen(min(relaxed.value, fill), fill, places, together, relaxed.prices)
+    return _read(whole, relaxed.table, list(map(len, shares)), [len(j.options) for j in joints], relaxed.value, relaxed.prices)

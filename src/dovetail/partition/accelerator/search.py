@@ -229,14 +229,18 @@ class AcceleratorSearch:
             known = self.lows[index, pace] = np.concatenate([known, shares.min(axis=0, initial=inf)])
         return known
 
-    def room(self, cut: int, pace: int) -> Room:
-        """What the engines before a cut leave at the most."""
+    def lightest(self, cut: int, pace: int) -> Floats:
+        """Of every node before a cut the weighted share of its cheapest engine, for all weights known."""
         new = [node for i, node in enumerate(self.graph.nodes[:cut]) if (i, pace) not in self.engines]
         if self.folds:
             expect_engines(self.graph, new, self.device, self.names, pace)
-        lows = np.array([self._low(i, pace) for i in range(cut)]).reshape(cut, len(self.weights))
-        joints = [(f.members, (shares_of(f.needs, self.budget) @ self.weights.T).min(axis=0)) for f in self.together(cut, pace)]
         spend("rooms", len(new), cut)
+        return np.array([self._low(i, pace) for i in range(cut)]).reshape(cut, len(self.weights))
+
+    def room(self, cut: int, pace: int) -> Room:
+        """What the engines before a cut leave at the most."""
+        lows = self.lightest(cut, pace)
+        joints = [(f.members, (shares_of(f.needs, self.budget) @ self.weights.T).min(axis=0)) for f in self.together(cut, pace)]
         return Room(self.budget, self.weights, 1.0 - least_sum(lows, joints))
 
     def within(self, cut: int, pace: int) -> tuple[Chosen, Sequence[BlockOption]]:
@@ -383,12 +387,27 @@ class AcceleratorSearch:
         """The accelerator with the shortest interval, or the best once the time is over; nothing is known yet of others."""
         if self.steady is not None:
             return self.steady
-        low, high = self.span()
         if self.cuts == (0,):
             self.steady = self._fastest_block(inf)
             if self.steady is None:
-                raise InfeasibleError(self._reason(high))
+                raise InfeasibleError(self._reason(self.span()[1]))
             return self.steady
+        found, low = self._some()
+        self.steady = self._shorter(found, low, limits)
+        return self.steady
+
+    def some(self) -> FoundAccelerator:
+        """An accelerator that fits, the quickest where all nodes share arrays."""
+        if self.cuts != (0,):
+            return self._some()[0]
+        found, _ = self._with_least_block(0, self.span()[1], inf)
+        if found is None:
+            raise InfeasibleError(self._reason(self.span()[1]))
+        return found
+
+    def _some(self) -> tuple[FoundAccelerator, int]:
+        """An accelerator of an interval at which one fits, and the longest tried at which none was found."""
+        low, high = self.span()
         at_once = PRODUCTS_AT_ONCE * self.device.resources.get(MULTIPLIER, 0.0)
         work = multiplications_of(self.graph, self.graph.nodes)
         found, pace, longer = None, min(max(FIRST_PACE, int(work / at_once) if at_once else 0), high), LONGER
@@ -398,8 +417,7 @@ class AcceleratorSearch:
                 low, pace, longer = pace, min(int(longer * pace), high), longer * longer if low else longer
         if found is None:
             raise InfeasibleError(self._reason(high))
-        self.steady = self._shorter(found, low, limits)
-        return self.steady
+        return found, low
 
     def _may_fit(self, cut: int, pace: int) -> bool:
         """Whether the cheapest engines of a cut leave room for any arrays, each with what it needs at the least."""
@@ -410,12 +428,13 @@ class AcceleratorSearch:
         """An accelerator of the shortest interval above `low`, or `found` if none is shorter."""
         if self.cuts == (0,):
             return self._fastest_block(found.interval) or found
-        while (middle := between(low, found.interval)) is not None and not limits.over:
+        high = found.interval
+        while (middle := between(low, high)) is not None and not limits.over:
             better = self._fitting(middle, found.cut, limits)
-            if better is None or better.interval >= found.interval:
+            if better is None:
                 low = middle
-            else:
-                found = better
+            else:  # engines fit, though cutting pixels anew may take longer than their pace
+                high, found = min(float(middle), better.interval), min(found, better, key=lambda f: f.interval)
         return found
 
     def span(self) -> tuple[int, int]:
@@ -483,9 +502,7 @@ class AcceleratorSearch:
         longer. When the time is over, promises of cuts are bounds.
         """
         if known is None and self.cuts == (0,):
-            known, _ = self._with_least_block(0, self.span()[1], inf)
-            if known is None:
-                raise InfeasibleError(self._reason(self.span()[1]))
+            known = self.some()
         best = known or self._steadiest(replace(limits, until_s=halfway(limits.until_s)))
         self.items, self.floors = {}, {}  # of the clocks that were known before
         settled, shares = inf, phase_shares(self.graph)

@@ -1,0 +1,268 @@
+"""Prices that bound one frame of all accelerators, and show which of them to build: a tree of boxes, the least bound first.
+
+Prices on resources relax what fits together (`certificate.frames`): at the best prices a mixture of accelerators is below all of
+them. Where the mixture holds several paces or arrays, accelerators are divided between these, and each half gets prices of its
+own. A box whose mixture is of one pace and one array differs from a whole accelerator in fractions of engines alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import heapify, heappop, heappush
+from math import ceil, inf, sqrt
+
+import numpy as np
+
+from dovetail.certificate.accelerators import ARRAYS, LONGEST, Accelerators, Box, CutPrices
+from dovetail.certificate.arrays import EXACT, SKETCHED
+from dovetail.certificate.engines import SLACK
+from dovetail.certificate.frames import Charge, Cheapest, Framed
+from dovetail.cost.costs import costs_of, transfer_rates
+from dovetail.errors import InfeasibleError
+from dovetail.hardware.shares import Floats
+from dovetail.ir import Graph, Node
+from dovetail.partition.accelerator.architecture import AcceleratedRegion, JudgedAccelerator, accelerator_of, best_of, search_of
+from dovetail.partition.accelerator.blocks import Blocks
+from dovetail.partition.accelerator.charged import ChargedSearch
+from dovetail.partition.accelerator.dedicated import ONE
+from dovetail.partition.accelerator.search import SearchLimits
+from dovetail.partition.effort import halfway, spend
+from dovetail.partition.linear_programs import DEAREST, largest_minimum
+from dovetail.partition.plan import Goal
+from dovetail.partition.problem import PACKET_BYTES
+from dovetail.partition.proof import check_bound
+from dovetail.platform.accelerator import Architecture
+from dovetail.platform.device import Kind, Platform
+from dovetail.progress import Progress, silent
+
+ROUNDS = 60
+"""Prices that are tried for a box, at the most. Chosen: they have converged long before."""
+SURE = 1e-8
+"""By which part what is proven is lowered so that rounding cannot fail it. Chosen: ten times the slack of limits."""
+CONVERGED = 1e-4
+"""Progress of what is proven, relative, at which prices have converged. Chosen, not measured."""
+TABLES = 30
+"""Prices of a box that take as long as what a layer has at all paces. Measured: 0.1 s."""
+CLOSE = 1.0005
+"""Ratio of two costs that need not be told apart. Chosen, not measured."""
+MOST_BOXES = 400
+"""Boxes at the most, beyond one of every cut. Chosen: few networks need half as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameProof:
+    """That no accelerator is below so many clocks or joules, and the prices that prove it."""
+
+    least: float
+    cuts: tuple[CutPrices, ...]
+    spare: float
+    """By how much a plan with another accelerator may be below the best with the one chosen, in seconds or joules."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedBox:
+    """Some accelerators at an ending: what none of them is below, the prices that say so, and those that cost least by them."""
+
+    value: float
+    number: int
+    box: Box
+    price: Floats
+    mixture: tuple[Cheapest, ...]
+    parent: PricedBox | None = None
+    exact: bool = False
+    """Whether arrays count as they are built, or as they are at the least."""
+
+    def __lt__(self, other: PricedBox) -> bool:
+        return self.value < other.value
+
+
+Build = Callable[[PricedBox], float]
+"""Builds accelerators from the prices of a box; what the best one so far costs."""
+
+
+@dataclass
+class PriceTree:
+    """All accelerators of a space, divided into boxes with prices."""
+
+    framed: Framed
+    progress: Progress = silent
+    wide: Framed = field(init=False)
+    """The same with wide ranges of paces, for what need not be exact."""
+    boxes: list[PricedBox] = field(default_factory=list)
+    """Those that can still be divided, the lowest first."""
+    whole: list[PricedBox] = field(default_factory=list)
+    """Those that cannot."""
+
+    def __post_init__(self) -> None:
+        framed = self.framed
+        spend("prices", TABLES * len(framed.phase))
+        self.wide = Framed(framed.space, framed.least, framed.charge, narrow=False, tables=framed.tables)
+
+    def grow(self, enough: float, over: Callable[[], bool] = lambda: False, build: Build | None = None) -> float:
+        """What no accelerator is below, as far as that is less than `enough` or than what the best one built costs."""
+        count, price = len(self.framed.space.endings), np.zeros(len(self.framed.space.names))
+        for number in range(count):
+            self.progress("bound accelerators", number, count)
+            self.boxes.append(self._priced(number, {}, price, enough, None))
+            price = self.boxes[-1].price
+        heapify(self.boxes)
+        for done in range(MOST_BOXES):
+            if not self.boxes or self.boxes[0].value * CLOSE >= enough or over():
+                break
+            self.progress("bound accelerators", done, MOST_BOXES)
+            lowest = heappop(self.boxes)
+            if not lowest.exact:
+                heappush(self.boxes, self._priced(lowest.number, lowest.box, lowest.price, enough, lowest.parent, exact=True))
+                continue
+            if build is not None:
+                enough = min(enough, build(lowest))
+            halves = self._halves(lowest)
+            if not halves:
+                self.whole.append(lowest)
+            for box in halves:
+                heappush(self.boxes, self._priced(lowest.number, box, lowest.price, enough, lowest, exact=True))
+        return min([enough, *(box.value for box in (*self.boxes[:1], *self.whole))])
+
+    def proof(self, least: float) -> tuple[CutPrices, ...]:
+        """Prices that prove so much of all accelerators, as few as do."""
+        found: dict[PricedBox, None] = {}
+        for box in (*self.boxes, *self.whole):
+            while box.parent is not None and box.parent.value >= least:
+                box = box.parent
+            found[box] = None
+        names = self.framed.space.names
+        return tuple(CutPrices(0, own.number, own.number, named(names, own.price), own.box)
+                     for own in sorted(found, key=lambda own: own.number))
+
+    def _priced(self, number: int, box: Box, price: Floats, enough: float, parent: PricedBox | None,
+                exact: bool = False) -> PricedBox:
+        """A box with the best prices, found by planes above what they prove: each is what the cheapest so far costs."""
+        framed, costs, slopes, found = self.framed if exact else self.wide, list[float](), list[Floats](), list[Cheapest]()
+        best, cap = (-inf, price), DEAREST * framed.least
+        for _ in range(ROUNDS):
+            cheapest = framed.cheapest(number, price, box, known_to=EXACT if exact else SKETCHED)
+            spend("prices", 1, len(framed.starts) * len(framed.phase))
+            if not cheapest.value < inf:
+                return PricedBox(enough, number, box, price, (), parent, exact)
+            proven = cheapest.value / (1 + SURE) - float(price.sum()) * (1 + SLACK)
+            best = max(best, (proven, price), key=lambda own: own[0])
+            if best[0] >= enough:
+                break
+            taken = framed.taken(number, price, cheapest)
+            costs.append(cheapest.value - float(price @ taken))
+            slopes.append(taken - 1.0)
+            found.append(cheapest)
+            reach, price = largest_minimum(np.array(costs), np.array(slopes), cap)
+            if reach <= best[0] * (1 + CONVERGED):
+                break
+        values = np.array(costs) + np.array(slopes).reshape(len(costs), -1) @ price if costs else np.zeros(0)
+        near = values <= values.min(initial=inf) + CONVERGED * abs(best[0])
+        return PricedBox(max(best[0], 0.0 if parent is None else min(parent.value, enough)), number, box, best[1],
+                         tuple(c for c, n in zip(found, near, strict=True) if n), parent, exact)
+
+    def _halves(self, whole: PricedBox) -> tuple[Box, ...]:
+        """A box divided where what its mixture holds costs most differently; nothing where it is all alike."""
+        framed, ending, best = self.framed, self.framed.space.endings[whole.number], (0.0, 0, 0)
+        if len(whole.mixture) < 2:
+            return ()
+        for phase in range(framed.count):
+            at = {c.ranges[phase] for c in whole.mixture}
+            inside = [i for i in framed.phase if framed.phase[i] == phase and i < ending.cut]
+            costs = [sum(float(framed.times[i][k]) for i in inside) for k in (min(at), max(at))]
+            middle = max(int(sqrt(framed.starts[min(at)] * framed.starts[max(at)])), int(framed.starts[min(at)]) + 1)
+            edge = int(framed.starts[np.searchsorted(framed.starts, middle)])
+            best = max(best, (costs[1] - costs[0], phase, edge))
+        clocks = [ending.arrays.known_of(ending.cut, c.arrays)[1] for c in whole.mixture
+                  if ending.arrays is not None and c.arrays >= 0]
+        if clocks:
+            best = max(best, (max(clocks) - min(clocks), ARRAYS, ceil((max(clocks) + min(clocks)) / 2)))
+        gain, of, edge = best
+        if gain < CONVERGED * framed.least / framed.charge.per_clock:
+            return ()
+        low, high = whole.box.get(of, (0, LONGEST))
+        return tuple({**whole.box, of: limits} for limits in ((low, edge), (edge, high)) if limits[0] < limits[1])
+
+
+def named(names: tuple[str, ...], price: Floats) -> Mapping[str, float]:
+    """Prices by resource."""
+    return {name: float(value) for name, value in zip(names, price, strict=True) if value > 0}
+
+
+def frame_prices(framed: Framed, progress: Progress = silent) -> tuple[float, tuple[CutPrices, ...]]:
+    """The most that prices prove of one frame on all accelerators, up to what is asked for, and these prices."""
+    tree = PriceTree(framed, progress)
+    reached = tree.grow(framed.least)
+    return reached * (1 - SURE), tree.proof(reached)
+
+
+def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, inside: Graph, blocks: Blocks,
+                 kinds: Sequence[Architecture], goal: Goal, limits: SearchLimits,
+                 progress: Progress = silent) -> tuple[JudgedAccelerator, FrameProof]:
+    """The accelerator of some kinds for a region that plans charge least for, and what no other is below; `inside` is the region.
+
+    Raises:
+        InfeasibleError: none fits.
+    """
+    (device,), charge = platform.of_kind(Kind.FPGA), Charge.of(goal.value, platform, platform.of_kind(Kind.FPGA)[0])
+    first = search_of(inside, device, Architecture.FIBHA, blocks)
+    like = {False: first, True: search_of(inside, device, Architecture.MONOLITHIC)}
+    built, none = ChargedSearch(graph, device, like, charge.per_clock, charge.per_joule), dict[Architecture, str]()
+    if goal is Goal.LATENCY:  # the quickest by their beats are not the cheapest, and near them
+        sought = replace(limits, enough=0.0, until_s=halfway(limits.until_s))
+        quick = best_of(inside, device, tuple(kinds), goal, progress, sought, blocks)
+        built.take(quick.found, quick.accelerator.architecture)
+        none = dict.fromkeys(quick.none, "")
+    for kind in sorted(kinds, key=lambda k: k is Architecture.FIBHA) if built.best is None else ():
+        progress(f"choose an accelerator: {kind}", 0, 1)
+        if kind is not Architecture.FIBHA or built.best is None:  # else there is one
+            try:
+                built.take(search_of(inside, device, kind, blocks, first).some(), kind)
+            except InfeasibleError as reason:
+                none[kind] = f"{kind}: {reason}"
+    if built.best is None:
+        raise InfeasibleError("; ".join(none.values()))
+    space = Accelerators(graph, device, kinds, region.start, region.stop)
+    tree = PriceTree(Framed(space, min(limits.ceiling, built.cost), charge), progress)
+    least = tree.grow(tree.framed.least, lambda: limits.over, partial(_built, tree, built))
+    design = accelerator_of(inside, built.best, built.kind)
+    late_s = _late_s(graph, platform.with_accelerator(device.name, design), graph.nodes[region.start])
+    assert device.clock_hz is not None
+    unit = 1.0 if goal is Goal.ENERGY else 1 / device.clock_hz
+    spare = unit * (built.cost - least + late_s * device.clock_hz * charge.per_clock)
+    return (JudgedAccelerator(design, built.best, built.cost, least, tuple(none)),
+            FrameProof(least * (1 - SURE), tree.proof(least), spare))
+
+
+def _late_s(graph: Graph, board: Platform, first: Node) -> float:
+    """How much longer than the first node of an accelerator its input may take to come, from its first packet on.
+
+    Another accelerator may do more of its work meanwhile.
+    """
+    (device,), size = board.of_kind(Kind.FPGA), graph.tensors[first.inputs[0]].transfer_bytes
+    costs = costs_of(graph, first, None, *ONE, device)
+    assert costs is not None, "an accelerator can compute its nodes"
+    alone_s, added_s = float(costs.alone_s[0]), min(float(costs.alone_s[0]), float(costs.fused_s[0]))
+    ways = [transfer_rates(board, d.name, device.name) for d in board.devices if d.name != device.name]
+    return max(0.0, *(float(max(0, size - PACKET_BYTES) * per_byte_s + added_s - alone_s) for _, per_byte_s, _ in ways))
+
+
+def _built(tree: PriceTree, search: ChargedSearch, box: PricedBox) -> float:
+    """What the best accelerator costs, after those were built that a box's prices show."""
+    framed, ending, before = tree.framed, tree.framed.space.endings[box.number], search.cost
+    first, graph = framed.phase[framed.space.start], framed.space.graph
+    working = {framed.phase[i] for i in framed.phase if graph.nodes[i].op.product}
+    for cheapest in dict.fromkeys((c.ranges, c.arrays) for c in box.mixture):
+        ranges, arrays = cheapest
+        paces = [min(int(framed.last[k]), 2 * int(framed.starts[k])) for k in ranges]
+        for phase in range(first + 1, framed.count):  # one that multiplies nothing keeps up with the one before it
+            paces[phase] = paces[phase] if phase in working else max(paces[phase], paces[phase - 1])
+        config = None if ending.arrays is None else ending.arrays.configs[arrays]
+        search.build(ending.cut - framed.space.start, config, paces[first:], box.value)
+    root = box
+    while root.parent is not None:
+        root = root.parent
+    if search.cost < before:
+        check_bound("prices of accelerators", root.value, search.cost)
+    return search.cost
