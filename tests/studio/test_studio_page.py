@@ -6,26 +6,29 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from dovetail.studio.app import StudioServer
-from tests.chromium import Tab, beyond, chromium
+from lib.long_network import long_network
+from tests.chromium import Browser, Tab, beyond, chromium
 
 pytestmark = pytest.mark.chromium
 MODEL = Path(__file__).parents[2] / "examples" / "fashion" / "fashion.onnx"
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def server() -> Iterator[StudioServer]:
     """A studio that was started with the bundled network."""
     loop, server = asyncio.new_event_loop(), StudioServer(0, MODEL)
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        yield asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(60)
+        yield server
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
@@ -34,14 +37,24 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def tab(address: str) -> Iterator[Tab]:
-    """A tab in which the network is planned."""
+def address(server: StudioServer) -> str:
+    return f"http://127.0.0.1:{server.port}/"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
     with chromium() as browser:
-        tab = browser.tab()
-        tab.size(1280)
-        tab.open(address)
-        _answered(tab, 0)
-        yield tab
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser, address: str) -> Tab:
+    """A tab in which the network is planned."""
+    tab = browser.tab()
+    tab.size(1280)
+    tab.open(address)
+    _answered(tab, 0)
+    return tab
 
 
 def _answers(tab: Tab) -> int:
@@ -97,6 +110,17 @@ def test_a_slider_solves_again_and_a_limit_that_cannot_be_met_is_said(tab: Tab) 
     tab.said.clear()
 
 
+def test_a_slider_moves_by_keys(tab: Tab) -> None:
+    before, answers = _text(tab, "#clock-said"), _answers(tab)
+    tab.run("document.getElementById('clock').focus()")
+    tab.press("ArrowRight")
+    _answered(tab, answers)
+    assert _text(tab, "#clock-said") != before
+    tab.press("ArrowLeft")
+    _answered(tab, answers + 1)
+    assert _text(tab, "#clock-said") == before
+
+
 def test_a_layer_is_pinned_by_its_card_and_freed_again(tab: Tab) -> None:
     before, answers = _text(tab, "#lead"), _answers(tab)
     tab.run("document.querySelector('svg.network').focus()")
@@ -112,6 +136,85 @@ def test_a_layer_is_pinned_by_its_card_and_freed_again(tab: Tab) -> None:
     tab.click("#pins button")
     _answered(tab, answers)
     assert _text(tab, "#lead") == before
+
+
+def test_a_card_tells_the_runner_up_the_numbers_and_the_code(tab: Tab) -> None:
+    tab.run("document.querySelector('svg.network').focus()")
+    tab.press("ArrowRight")
+    tab.press("Enter")
+    tab.wait("document.querySelector('.layer-card .measure')", 60)
+    assert "next best" in _text(tab, ".layer-card .more")
+    tab.click(".layer-card .code summary")
+    tab.wait("document.querySelector('.layer-card .file')", 60)
+    assert "Verilog of the layer by itself" in _text(tab, ".layer-card .code")
+    assert "module " in tab.run("document.querySelector('.layer-card .file pre').textContent")
+    answers = _answers(tab)
+    tab.click(".layer-card .measure")
+    _answered(tab, answers)
+    tab.wait("document.querySelector('.layer-card .more dl') && !document.querySelector('.layer-card .measure')", 60)
+    assert "dB below the signal" in _text(tab, ".layer-card .more")
+    assert "synthetic samples" in _text(tab, ".layer-card .more")
+    assert beyond(tab) == []
+
+
+def test_a_layer_is_pinned_by_dragging_it_onto_a_device(tab: Tab) -> None:
+    tab.run("document.querySelector('.layer-card .close')?.click(); document.querySelector('[data-zoom=fit]').click()")
+    tab.run("document.querySelector('.map-frame').scrollIntoView({ block: 'center' })")
+    x, y = tab.run("(() => { const b = document.querySelector('.network .box[data-node=\"0\"]').getBoundingClientRect();"
+                   "return [b.left + b.width / 2, b.top + 12]; })()")
+    answers = _answers(tab)
+    for kind, at in (("mousePressed", (x, y)), ("mouseMoved", (x + 20, y + 20))):
+        tab.call("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", buttons=1, clickCount=1)
+    tab.wait("!document.getElementById('tray').hidden")
+    assert "conv1" in _text(tab, "#tray")
+    x, y = tab.run("(() => { const b = document.querySelector('#tray [data-device=gpu]').getBoundingClientRect();"
+                   "return [b.left + b.width / 2, b.top + b.height / 2]; })()")
+    for kind in ("mouseMoved", "mouseReleased"):
+        tab.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=int(kind == "mouseMoved"), clickCount=1)
+    _answered(tab, answers)
+    assert "conv1 on gpu" in _text(tab, "#pins")
+    assert tab.run("document.getElementById('tray').hidden")
+    answers = _answers(tab)
+    tab.click("#pins button")
+    _answered(tab, answers)
+
+
+def test_fewer_bits_change_the_plan(tab: Tab) -> None:
+    _move(tab, "bits", 2)
+    assert _text(tab, "#bits-said") == "4 bits"
+    assert tab.run("document.getElementById('wrong').hidden"), _text(tab, "#wrong")
+    _move(tab, "bits", 6)
+    assert _text(tab, "#bits-said") == "8 bits"
+
+
+def test_several_frames_are_in_flight_on_the_timeline(tab: Tab) -> None:
+    assert "A frame begins every" in _text(tab, "#timeline")
+    assert tab.run("document.querySelectorAll('#frames .frame-bar').length") >= 3
+
+
+def test_another_board_answers_the_same_question_beside(tab: Tab) -> None:
+    _set(tab, "#beside", "zcu102")
+    tab.wait("Number(document.documentElement.dataset.besides ?? 0) > 0", 120)
+    assert "fashion on zcu102" in _text(tab, "#compared thead")
+    assert tab.run("document.querySelectorAll('#compared svg.network').length") == 2
+    assert beyond(tab) == []
+    tab.run("document.documentElement.dataset.besides = 0")
+    _move(tab, "clock", 70)
+    tab.wait("Number(document.documentElement.dataset.besides) > 0", 120)
+    _set(tab, "#beside", "")
+    assert "fashion on zcu102" not in _text(tab, "#compared")
+    _move(tab, "clock", 50)
+
+
+def test_the_build_of_a_plan_is_saved(tab: Tab) -> None:
+    tab.run("window.clicks = HTMLAnchorElement.prototype.click; HTMLAnchorElement.prototype.click = () => {};"
+            "window.made = URL.createObjectURL; URL.createObjectURL = blob => { window.built = blob; return ''; }; 0")
+    tab.click("#save-build")
+    tab.wait("window.built", 180)
+    head = tab.run("built.slice(0, 2).text()")
+    names = tab.run("built.text().then(t => ['manifest.json', 'plan.json', 'report.html'].filter(n => t.includes(n)))")
+    assert (head, len(names)) == ("PK", 3)
+    tab.run("HTMLAnchorElement.prototype.click = clicks; URL.createObjectURL = made; 0")
 
 
 def test_plans_are_compared_side_by_side(tab: Tab) -> None:
@@ -136,6 +239,7 @@ def test_a_front_is_found_and_a_point_of_it_taken(tab: Tab) -> None:
     _answered(tab, answers)
     assert tab.run("document.getElementById('wrong').hidden"), _text(tab, "#wrong")
     assert _text(tab, "#max_energy_mj-said") != "no limit"
+    assert tab.run("document.querySelectorAll('.front-point.accelerator').length") > 0
     assert tab.run("document.getElementById('goal').value") == "latency"
 
 
@@ -166,4 +270,80 @@ def test_another_file_and_another_board_can_be_chosen_and_the_report_saved(tab: 
     tab.click("#save-report")
     tab.wait("window.saved")
     assert tab.run("saved").startswith("<!DOCTYPE html>")
+    assert tab.said == []
+
+
+def test_two_tabs_do_not_disturb_each_other(tab: Tab, browser: Browser, address: str) -> None:
+    title, lead = _text(tab, "#title"), _text(tab, "#lead")
+    other = browser.tab()
+    other.open(address)
+    _answered(other, 0)
+    answers = _answers(other)
+    _set(other, "#board", "zcu102")
+    _answered(other, answers)
+    answers = _answers(tab)
+    _set(tab, "#goal", "energy")  # solved again while the other tab has another board
+    _answered(tab, answers)
+    _set(tab, "#goal", "latency")
+    _answered(tab, answers + 1)
+    assert (_text(other, "#title"), _text(tab, "#title"), _text(tab, "#lead")) == ("fashion on zcu102", title, lead)
+
+
+STRANGER = b"""<!doctype html><meta charset=utf-8><title>stranger</title><script type="module">
+const studio = location.search.slice(1);
+const tried = async (what) => { try { return String(await what()); } catch { return "refused"; } };
+const call = (path, more) => tried(async () => (await fetch(studio + path, more)).type);
+const loads = (tag, name, path) => new Promise(done => { const e = document.createElement(tag); e[name] = studio + path;
+  e.onload = () => done("loaded"); e.onerror = () => done("refused"); document.body.append(e); });
+window.found = [await call("api/session", { method: "POST" }), await call("api/choices"),
+  await call("api/live", { method: "POST", headers: { "X-Dovetail-Session": "x" }, body: "{}" }),
+  await loads("script", "src", "studio.js"),
+  await loads("img", "src", "api/choices"), await tried(async () => { const w = document.createElement("iframe"); w.src = studio;
+    document.body.append(w); await new Promise(done => { w.onload = done; }); return w.contentDocument ? "read" : "refused"; })];
+window.blind = await call("api/session", { method: "POST", mode: "no-cors" });
+</script><body></body>"""
+
+
+def test_a_strangers_page_can_call_nothing(tab: Tab, browser: Browser, server: StudioServer, address: str) -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(STRANGER)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    before = set(server.sessions)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        page = browser.tab()
+        page.open(f"http://127.0.0.1:{site.server_address[1]}/?{address}")
+        page.wait("window.blind")
+        assert page.run("found") == ["refused"] * 6
+        site.shutdown()
+    assert set(server.sessions) == before  # a blind call opened none
+
+
+@pytest.mark.deep("plans a network of a thousand layers")
+def test_a_thousand_layers_are_searched_walked_and_shown(browser: Browser, address: str, tmp_path: Path) -> None:
+    tab = browser.tab()
+    tab.size(1280)
+    tab.open(address)
+    _answered(tab, 0)
+    (tmp_path / "long.onnx").write_bytes(long_network(1000))
+    chosen = tab.call("DOM.querySelector", nodeId=tab.call("DOM.getDocument")["root"]["nodeId"], selector="#upload")
+    answers = _answers(tab)
+    tab.call("DOM.setFileInputFiles", nodeId=chosen["nodeId"], files=[str(tmp_path / "long.onnx")])
+    tab.wait(f"Number(document.documentElement.dataset.answers) > {answers}", 240)
+    assert _text(tab, "#title") == "long on tx2-c10gx"
+    assert tab.run("document.querySelectorAll('svg.network > .view > .group').length") <= 24
+    tab.run("document.querySelector('.find').focus()")
+    tab.type("features.150/conv/conv.2")
+    tab.press("Enter")
+    assert "features.150/conv/conv.2" in _text(tab, ".layer-card strong")
+    for width, dark in ((1280, False), (390, True)):
+        tab.size(width, dark=dark)
+        assert beyond(tab) == [], width
     assert tab.said == []

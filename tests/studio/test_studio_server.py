@@ -96,7 +96,10 @@ def test_foreign_hosts_origins_and_sites_are_refused() -> None:
     (b'{"board": "tx2-c10gx", "goal": "latency", "clock": 1e9}', "clock 1e+09: a factor from 0.1 to 10 is possible"),
     (b'{"board": "tx2-c10gx", "goal": "latency", "max_energy_mj": -1}', "max_energy_mj -1: must be above 0"),
     (b'{"board": "tx2-c10gx", "goal": "latency", "pins": {"a": 1}}', "pins"),
-    (b'{"board": "tx2-c10gx", "goal": "latency", "thrift": "much"}', "thrift")])
+    (b'{"board": "tx2-c10gx", "goal": "latency", "thrift": "much"}', "thrift"),
+    (b'{"board": "tx2-c10gx", "goal": "latency", "bits": 9}', "bits"),
+    (b'{"board": "fic:100", "goal": "latency"}', "board fic:100"),
+    (b'{"board": "fic:3.toml", "goal": "latency"}', "board fic:3.toml: unknown")])
 def test_what_is_no_question_is_refused_in_one_sentence(text: bytes, sentence: str) -> None:
     with pytest.raises(UsageError) as refused:
         read_question(text)
@@ -138,7 +141,12 @@ def test_tabs_have_models_of_their_own_and_a_plan_is_solved_again() -> None:
         figure = {name: number for name, _, number, _ in slower["figures"]}
         assert figure["Latency"] > {name: number for name, _, number, _ in view["figures"]}["Latency"]
         status, refused = await ask("POST", "/api/live", first, json={**ASKED, "max_energy_mj": 1e-6})
-        assert (status, "raise the limit" in refused["error"]) == (422, True)
+        assert (status, "raise the limit" in refused["refused"]) == (200, True)
+        assert "raise the limit" in (await ask("POST", "/api/wider", first, json={**ASKED, "max_energy_mj": 1e-6}))[1]["error"]
+        for path in ("layer?node=99", "layer?node=-1", "layer", "code?node=1e3", "numbers?bits=9"):
+            assert (await ask("POST", f"/api/{path}", first))[0] == 422, path
+        assert (await ask("POST", "/api/take?point=0", first, json=ASKED))[1] == {
+            "error": "there is no such point; find the front again"}
         status, front = await ask("POST", "/api/pareto", first, json=ASKED)
         assert [p["energy_j"] for p in front] == sorted(p["energy_j"] for p in front)
         status, plan = await ask("POST", "/api/plan", first)

@@ -20,8 +20,10 @@ from dovetail.ir import Graph, Node
 from dovetail.partition.plan import NodeCost, Plan, Split
 from dovetail.platform.device import Device, Kind, Link, ModelSet, Platform
 from dovetail.platform.quantity import Form, quantity_model, quantity_names
+from dovetail.report.frames import frames_of
 from dovetail.report.model_chart import chart_entry
 from dovetail.schedule.list_schedule import Timeline
+from dovetail.schedule.pipelined import pipelined
 
 SCHEMA = "dovetail-report/1"
 
@@ -57,6 +59,7 @@ def collect(graph: Graph, plan: Plan, platform: Platform, timeline: Timeline, ex
         "plan": plan_fields(plan),
         "nodes": [_node(graph, node, plan.assignment.get(node.name), costs.get(node.name), platform) for node in graph.nodes],
         "timeline": {"makespan_s": timeline.makespan_s, "tasks": timeline.tasks, "buffers": timeline.buffers},
+        "pipelined": frames_of(pipelined(timeline, platform, plan.interval_s)),
         **{key: extras[key] for key in EXTRAS},
     }
     result: dict[str, Any] = plain(report, "report")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import floor, log10
 from typing import Any
 
 from dovetail.report import units
+from dovetail.report.frames import AXIS, frames_in_flight, time_axis
 from dovetail.report.headline import RUNS_IN
 from dovetail.report.markup import Markup, centred, element, scroller, section, table
 from dovetail.report.palette import Report, looks
 from dovetail.report.perfetto import resource_order, tracks
 from dovetail.report.verdict import measured_sentence
 
-BAND, AXIS = 30, 26
-"""Heights in pixels of one track and of the time axis above them."""
+BAND = 30
+"""Height of one track in pixels."""
 
 
 def timeline(report: Report) -> Markup:
@@ -34,9 +34,9 @@ def timeline(report: Report) -> Markup:
     zoom = element("label", "Zoom ", element("input", type="range", min="1", max="16", step="1", value="1", id="zoom"),
                    class_="zoom", hidden=True)
     return section(
-        "timeline", "Timeline of one frame", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]),
+        "timeline", "Timeline", lede, zoom, _chart(report, tasks), _memory(report["timeline"]["buffers"]),
         trace if report["segments"] else None,
-        *_measured(report))
+        *frames_in_flight(report), *_measured(report))
 
 
 def _measured(report: Report) -> list[Markup]:
@@ -91,11 +91,11 @@ def _chart(report: Report, tasks: Sequence[Mapping[str, Any]]) -> Markup:
         drawn += [_task(i, task, whole, top + BAND * lane, shown.get(resource, "link"), index_of.get(task["node"]))
                   for (i, task), lane in zip(mine, lanes, strict=True)]
         top += height
-    svg = element("svg", _axis(whole, top), drawn, width="100%", height=top + 2, class_="gantt", role="group",
+    svg = element("svg", time_axis(whole, top), drawn, width="100%", height=top + 2, class_="gantt", role="group",
                   aria_label="Tasks over time, one band per device and link direction")
     return element("div",
                    element("ul", names, class_="bands", style=f"padding-top:{AXIS}px", aria_label="Devices and links"),
-                   scroller("Timeline drawing", element("div", svg, id="gantt")), class_="gantt-frame")
+                   scroller("Timeline drawing", element("div", svg, class_="gantt-drawing", id="gantt")), class_="gantt-frame")
 
 
 def _task(index: int, task: Mapping[str, Any], whole: float, top: float, look: str, node: int | None) -> Markup:
@@ -116,23 +116,6 @@ def _task(index: int, task: Mapping[str, Any], whole: float, top: float, look: s
         data_node=node,
         aria_label=f"{task['name']}: {task['kind']} on {task['resource']}, from {units.seconds(task['start_s'])}, takes {takes}",
     )
-
-
-def _axis(whole: float, bottom: float) -> list[Markup]:
-    rough = whole / 6
-    power = 10.0 ** floor(log10(rough))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
-    marks: list[Markup] = []
-    for i in range(int(whole / step) + 1):
-        at = 100 * i * step / whole
-        anchor = "start" if i == 0 else "end" if at > 96 else "middle"
-        marks += [
-            element("line", x1=f"{at:.4f}%", x2=f"{at:.4f}%", y1=AXIS - 6, y2=bottom, class_="tick"),
-            element(
-                "text", units.seconds(i * step) if i else "0", x=f"{at:.4f}%", y=AXIS - 11, text_anchor=anchor, class_="tick-name"
-            ),
-        ]
-    return marks
 
 
 def _memory(buffers: Sequence[Mapping[str, Any]]) -> Markup | None:

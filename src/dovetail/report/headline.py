@@ -157,8 +157,8 @@ def _limit(plan: Mapping[str, Any]) -> Markup | None:
 def _card(name: str, value: str, note: object, tone: str | None = None) -> Markup:
     """One number; its error in brackets stands behind it in small."""
     figure, bracket, spread = (value, "", "") if isinstance(value, Markup) else value.partition(" (")
-    small = element("span", f"{bracket}{spread}", class_="spread") if bracket else None
-    return element("div", element("dt", name), element("dd", figure, small, class_="value"),
+    small = element("span", f"{bracket.lstrip()}{spread}", class_="spread") if bracket else None
+    return element("div", element("dt", name), element("dd", figure, " " if small else None, small, class_="value"),
                    element("dd", note, class_="note"), class_=tone)
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from dovetail.files import replace_text
 from dovetail.report.charts import baselines
@@ -41,6 +42,8 @@ BUILT = ("designs", "verification")
 
 COMPONENTS = ("tips.js", "map.js", "table.js", "gantt.js")
 """Modules of the page, each of which needs no other; the studio has them as well."""
+DIGITS = 6
+"""Of numbers that stand in the page as data. Chosen: twice as many as people are shown."""
 _MODULE = re.compile(r"^import .*\n|^export (?=function|const)", re.M)
 """What makes a module of a script, and must not stand inside another."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
@@ -63,10 +66,19 @@ def render(report: Report) -> str:
         "headline": headline(report),
         "contents": element("ol", [element("li", element("a", name, href=f"#{ident}")) for ident, name, _ in shown]),
         "sections": join([make(report) for _, _, make in shown]),
-        "json": embedded_json({"report": dict(report), "details": details(report)}),
+        "json": embedded_json({"report": rounded(dict(report)), "details": details(report)}),
     }
     # One pass over the template only: a name that looks like a slot is not filled again.
     return _SLOT.sub(lambda slot: slots[slot.group(1)], packaged("template.html"))
+
+
+def rounded(value: Any) -> Any:
+    """The same with floats of `DIGITS` digits: a thousand layers have tens of thousands of them."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: rounded(own) for key, own in value.items()}
+    return [rounded(own) for own in value] if isinstance(value, list | tuple) else value
 
 
 def write_report(path: Path | str, report: Report) -> None:

@@ -264,7 +264,6 @@ def _layer(drawn: _Map, index: int, parent: Group, where: Mapping[str, str | Non
         data_h=BOX_HEIGHT,
         data_detail=f"n{index}",
         data_node=index,
-        data_find=node["name"].lower(),
         aria_label=label,
     )
 

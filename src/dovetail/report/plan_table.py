@@ -151,7 +151,7 @@ def _row(listing: _Listing, index: int, group: Group, above: tuple[str, ...]) ->
         _number(units.joules(node.get("energy_j")), node.get("energy_j")),
         _number(_area(node), occupied),
         element("td", span, element("br") if flag else None, flag, class_="num", data_value=interval[0]),
-        _number(_footnote(number, node["source"]) if number else units.ABSENT, number),
+        _number(_footnote(number) if number else units.ABSENT, number),
         element("td", node.get("why") or units.ABSENT, class_="small why"),
         id=f"layer-{index}",
         data_node=index,
@@ -159,8 +159,8 @@ def _row(listing: _Listing, index: int, group: Group, above: tuple[str, ...]) ->
     )
 
 
-def _footnote(number: int, words: str) -> Markup:
-    return element("a", number, href=f"#source-{number}", title=words, aria_label=f"source {number}")
+def _footnote(number: int) -> Markup:
+    return element("a", number, href=f"#source-{number}", aria_label=f"source {number}")
 
 
 def _number(words: object, value: float | None) -> Markup:

@@ -40,8 +40,8 @@ UPLOAD_BYTES = 1 << 30
 """Largest model that is taken; VGG16 has 553 MB. Chosen."""
 BODY_BYTES = 1 << 20
 """Largest question."""
-OPEN_S, LIVE_S, SEARCH_S = 120.0, 60.0, 1200.0
-"""Seconds for reading a model, a live answer, and a search. Chosen."""
+OPEN_S, LIVE_S, SEARCH_S = 120.0, 600.0, 1200.0
+"""Seconds for reading a model, a live answer (a thousand layers take tens of seconds), and a search. Chosen."""
 SESSION = "X-Dovetail-Session"
 """The header that names a tab; a page of another origin cannot send it without being refused."""
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:; "
@@ -49,6 +49,8 @@ POLICY = ("default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inlin
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
            "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
            "Cache-Control": "no-store"}
+PAGE = ("studio.js", "studio.css", "make.js", "card.js", "front.js", "compare.js", "drag.js")
+"""Files of the page beside the report's."""
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -104,10 +106,12 @@ class StudioServer:
         app = web.Application(middlewares=[self._guard], client_max_size=upload_bytes)
         app.add_routes([web.get("/", self.file), web.get("/{name:[a-z.]+}", self.file), web.get("/api/choices", self.choices),
                         web.post("/api/session", self.open_session), web.post("/api/model", self.model),
-                        web.post("/api/{ask:live|search|pareto}", self.solve), web.get("/api/stage", self.stage),
-                        web.post("/api/stop", self.stop_worker), web.post("/api/{file:plan|report}", self.export)])
+                        web.post("/api/{ask:live|wider|search|pareto|take}", self.solve),
+                        web.post("/api/{part:layer|code}", self.layer), web.post("/api/numbers", self.numbers),
+                        web.get("/api/stage", self.stage), web.post("/api/stop", self.stop_worker),
+                        web.post("/api/{file:plan|report}", self.export), web.post("/api/build", self.build)])
         self.files = {name: component(name).encode() for name in (*COMPONENTS, "page.css")} | {
-            name: _packaged(name) for name in ("studio.js", "studio.css")}
+            name: _packaged(name) for name in PAGE}
         self.files["index.html"] = _packaged("index.html").replace(b"{{definitions}}", definitions().encode())
         self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
@@ -237,14 +241,31 @@ class StudioServer:
                                  "command line")
 
     async def solve(self, request: web.Request) -> web.Response:
-        """An answer to a question: at once, of a full search, or a front."""
+        """An answer to a question: at once, of a full search, a front, or of a point of it."""
         session, ask = self._session(request), request.match_info["ask"]
         if (request.content_length or 0) > BODY_BYTES:
             raise RequestRefusedError(413, "a question is shorter")
         question = read_question(await request.content.read(BODY_BYTES))
-        limit_s = LIVE_S if ask == "live" else SEARCH_S
-        found = await self._ask(partial(session.ask, ask, question, limit_s=limit_s))
-        return web.json_response(text=json.dumps(found, allow_nan=False))
+        limit_s = SEARCH_S if ask in ("search", "pareto") else LIVE_S
+        more = (_number(request, "point"),) if ask == "take" else ()
+        return _json(await self._ask(partial(session.ask, ask, question, *more, limit_s=limit_s)))
+
+    async def layer(self, request: web.Request) -> web.Response:
+        """Runner-up and numbers of a layer of the last plan, or the code that is generated for it."""
+        session, number = self._session(request), _number(request, "node")
+        return _json(await self._ask(partial(session.ask, request.match_info["part"], number, limit_s=OPEN_S)))
+
+    async def numbers(self, request: web.Request) -> web.Response:
+        """Measure ranges and errors, of so many bits."""
+        session = self._session(request)
+        bits = _number(request, "bits") if "bits" in request.query else None
+        return _json(await self._ask(partial(session.ask, "numbers", bits, limit_s=SEARCH_S)))
+
+    async def build(self, request: web.Request) -> web.StreamResponse:
+        """The build of the last plan as an archive."""
+        session = self._session(request)
+        found = await self._ask(partial(session.ask, "build", str(session.folder), limit_s=SEARCH_S))
+        return web.FileResponse(found, headers={"Content-Type": "application/zip"})
 
     async def stage(self, request: web.Request) -> web.Response:
         """How far a search is."""
@@ -263,6 +284,22 @@ class StudioServer:
         if what == "report":
             return web.Response(text=found, content_type="text/html")
         return web.Response(text=json.dumps(found, indent=1, allow_nan=False) + "\n", content_type="application/json")
+
+
+def _json(found: Any) -> web.Response:
+    return web.json_response(text=json.dumps(found, allow_nan=False))
+
+
+def _number(request: web.Request, name: str) -> int:
+    """A whole number that a request names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    text = request.query.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise UsageError(f"{name} {text[:20]!r}: not a whole number")
+    return int(text)
 
 
 def _packaged(name: str) -> bytes:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from dovetail.document import Each, FieldPath, Maybe, OneOf, check
+from dovetail.document import Each, FieldPath, Maybe, OneOf, Whole, check
 from dovetail.errors import BuildError, UsageError
 from dovetail.partition.options import Options
 from dovetail.partition.plan import Goal, whole_on
@@ -18,9 +19,9 @@ FACTOR = (0.1, 10.0)
 """Least and largest factor of clocks and bandwidths. Chosen."""
 LIMIT = 1e12
 """Largest limit that can be asked for."""
-SHAPE = {"board": OneOf(platform_names()), "goal": OneOf(tuple(g.value for g in Goal)), "max_latency_ms?": Maybe(float),
+SHAPE = {"board": str, "goal": OneOf(tuple(g.value for g in Goal)), "max_latency_ms?": Maybe(float),
          "max_energy_mj?": Maybe(float), "min_fps?": Maybe(float), "thrift?": float, "fill?": Maybe(float), "clock?": float,
-         "bandwidth?": float, "pins?": Each(str)}
+         "bandwidth?": float, "bits?": Maybe(Whole(2, 8)), "pins?": Each(str)}
 """A question as JSON."""
 
 
@@ -39,9 +40,12 @@ class StudioQuestion:
     """Times the FPGAs' clocks."""
     bandwidth: float = 1.0
     """Times the links' bandwidths."""
+    bits: int | None = None
+    """Of a float network's integers; None: planned as int8, without scales."""
     pins: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _board_file(self.board)
         for name in ("clock", "bandwidth"):
             if not FACTOR[0] <= getattr(self, name) <= FACTOR[1]:
                 raise UsageError(f"{name} {getattr(self, name):g}: a factor from {FACTOR[0]:g} to {FACTOR[1]:g} is possible")
@@ -53,8 +57,7 @@ class StudioQuestion:
     @property
     def platform(self) -> Platform:
         """The board with the clocks and bandwidths that are asked for."""
-        board = load_platform(example_of(self.board))
-        return self.adjusted(board)
+        return self.adjusted(load_platform(_board_file(self.board)))
 
     def adjusted(self, board: Platform) -> Platform:
         """A form of the board with them."""
@@ -72,6 +75,21 @@ class StudioQuestion:
                        max_energy_j=None if self.max_energy_mj is None else self.max_energy_mj / 1e3,
                        max_interval_s=None if self.min_fps is None else 1 / self.min_fps, thrift=self.thrift, fill=self.fill,
                        pins={node: whole_on(device) for node, device in self.pins.items()}, **more)
+
+
+def _board_file(name: str) -> str:
+    """A board that comes along, with a number in the place of N where it has so many FPGAs; files are refused.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = platform_names()
+    many = re.fullmatch(r"([\w-]+):([1-9]\d?)", name)
+    if name in known:
+        return example_of(name)
+    if many and f"{many[1]}:N" in known:
+        return name
+    raise UsageError(f"board {name[:60]}: unknown; one of {', '.join(known)} is possible")
 
 
 def read_question(text: bytes) -> StudioQuestion:

@@ -20,6 +20,8 @@ from dovetail.studio.solving import Studio
 
 MEMORY_BYTES = 8 << 30
 """Address space of a worker: ResNet152 needs a third of it. Chosen."""
+WATCHED = ("search", "pareto", "numbers", "build")
+"""Commands that say how far they are."""
 Told = Callable[[str, int, int], None]
 
 
@@ -44,7 +46,7 @@ def work(pipe: Connection, memory_bytes: int) -> None:
 def _answer(studio: Any, command: str, arguments: Sequence[Any], progress: Told) -> tuple[str, Any]:
     """An answer, or one sentence on why there is none."""
     try:
-        if command in ("search", "pareto"):
+        if command in WATCHED:
             return "done", getattr(studio, command)(*arguments, progress)
         return "done", getattr(studio, command)(*arguments)
     except DovetailError as error:

@@ -1,17 +1,20 @@
-// The timeline: task names appear only where they fit, and the drawing may be wider than its box.
-export function mountGantt(gantt, zoom) {
+// The timeline: names of tasks and frames appear only where they fit, and drawings may be wider than their box.
+export function mountGantt(drawings, zoom) {
   const fit = () => {
-    if (!gantt.isConnected || !gantt.clientWidth) return;
-    for (const label of gantt.querySelectorAll("svg svg")) {
-      const name = label.querySelector("text");
-      name.style.visibility = name.getComputedTextLength() + 6 <= label.width.baseVal.value ? "visible" : "hidden";
+    for (const drawing of drawings) {
+      if (!drawing.isConnected || !drawing.clientWidth) continue;
+      for (const label of drawing.querySelectorAll("svg svg")) {
+        const name = label.querySelector("text");
+        name.style.visibility = name.getComputedTextLength() + 6 <= label.width.baseVal.value ? "visible" : "hidden";
+      }
     }
   };
   zoom.parentElement.hidden = false;
   zoom.addEventListener("input", () => {
-    gantt.style.width = `${zoom.value * 100}%`;
+    for (const drawing of drawings) drawing.style.width = `${zoom.value * 100}%`;
     fit();
   });
-  new ResizeObserver(fit).observe(gantt);
+  const seen = new ResizeObserver(fit);
+  for (const drawing of drawings) seen.observe(drawing);
   fit();
 }

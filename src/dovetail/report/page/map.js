@@ -29,7 +29,7 @@ function fitted(text, room, pixels, weight) {
 
 const pair = (text) => text.split(" ").map(Number);
 
-export function mountMap(root, details, select, before) {
+export function mountMap(root, details, select, before, grab) {
   const svg = root.querySelector("svg.network");
   const view = svg.querySelector(".view");
   const groups = [...svg.querySelectorAll(".group")];
@@ -185,6 +185,8 @@ export function mountMap(root, details, select, before) {
     row.textContent = "Its row in the table";
     card.replaceChildren(close, heading, list, row);
     card.hidden = false;
+    const tip = document.getElementById("tip"); // which says less of the same
+    if (tip) tip.hidden = true;
     select?.(Number(index), card);
   };
 
@@ -199,7 +201,14 @@ export function mountMap(root, details, select, before) {
   const held = new Map();
   let began = null;
   let moved = false;
+  // What a drag may carry away: the chosen layer; where nothing can be moved, any layer or closed group.
+  const carried = (target) => {
+    const [closed, leaf] = [target.closest(".group.closed"), target.closest(".box")];
+    if (leaf && (leaf.classList.contains("chosen") || !svg.classList.contains("near"))) return [Number(leaf.dataset.node)];
+    return closed && !svg.classList.contains("near") ? [...closed.querySelectorAll(".box")].map((e) => Number(e.dataset.node)) : [];
+  };
   svg.addEventListener("pointerdown", (event) => {
+    if (!held.size && grab?.(event, carried(event.target))) return;
     held.set(event.pointerId, event);
     began = { ...at };
     moved = held.size > 1;
@@ -302,7 +311,7 @@ export function mountMap(root, details, select, before) {
   }
   const hits = () => {
     const words = find.value.trim().toLowerCase();
-    return words ? leaves.filter((leaf) => leaf.dataset.find?.includes(words)) : [];
+    return words ? leaves.filter((leaf) => leaf.querySelector("title")?.textContent.toLowerCase().includes(words)) : [];
   };
   find.addEventListener("input", () => {
     const found = hits();
@@ -336,8 +345,13 @@ export function mountMap(root, details, select, before) {
   fit();
   if (before?.shape === shape) move(before.at);
   seen.observe(svg);
-  addEventListener("beforeprint", () => fit());
+  const whole = () => fit();
+  addEventListener("beforeprint", whole);
   return {
+    stop: () => {
+      seen.disconnect();
+      removeEventListener("beforeprint", whole);
+    },
     where: () => ({ at, shape }),
     show: (index, there = true) => {
       const leaf = leaves.find((e) => e.dataset.node === String(index));

@@ -12,8 +12,8 @@ document.addEventListener("keydown", (event) => {
 
 const table = mountTable(document.getElementById("plan-table"));
 mountMap(document.querySelector(".map"), details);
-const gantt = document.getElementById("gantt");
-if (gantt) mountGantt(gantt, document.getElementById("zoom"));
+const drawings = document.querySelectorAll(".gantt-drawing");
+if (drawings.length) mountGantt(drawings, document.getElementById("zoom"));
 
 // A link to a layer leads to its row, whatever is closed.
 const follow = () => {

@@ -1,21 +1,19 @@
 // The studio: a question that changes, its answer drawn by the report's components.
+import { layerParts } from "./card.js";
+import { compared } from "./compare.js";
+import { mountDrag } from "./drag.js";
+import { drawFront } from "./front.js";
 import { mountGantt } from "./gantt.js";
+import { make } from "./make.js";
 import { mountMap } from "./map.js";
 import { mountTable } from "./table.js";
 import { mountTips } from "./tips.js";
 
 const $ = (id) => document.getElementById(id);
-const make = (tag, words = "", attributes = {}) => {
-  const element = document.createElement(tag);
-  element.textContent = words;
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  return element;
-};
-
 // Talking to the server.
 let session = "";
-async function ask(path, body, raw = false) {
-  const answer = await fetch(`/api/${path}`, { method: "POST", body, headers: { "X-Dovetail-Session": session } });
+async function ask(path, body, raw = false, as = session) {
+  const answer = await fetch(`/api/${path}`, { method: "POST", body, headers: { "X-Dovetail-Session": as } });
   if (answer.ok) return raw ? answer.blob() : answer.json();
   throw new Error((await answer.json()).error);
 }
@@ -36,23 +34,26 @@ const SLIDERS = {
   thrift: { words: "Thrift: give up for area", range: line(0, 0.2), start: 0, say: percent },
   clock: { words: "FPGA clock", range: power(0.25, 4), start: 0.5, say: times },
   bandwidth: { words: "Link bandwidth", range: power(0.1, 10), start: 0.5, say: times },
+  bits: { words: "Bits of integers", range: { at: (part) => Math.round(2 + 6 * part), part: (bits) => (bits - 2) / 6 }, free: 1, steps: 6, say: (v) => `${v} bits` },
 };
+const top = (name) => SLIDERS[name].steps ?? 100; // of its way
+const FREE = { fill: "as it fits", bits: "8 bits" };
 const values = {};
 const pins = new Map();
 
 function valueOf(name) {
   const { range, free } = SLIDERS[name];
-  const part = Number($(name).value) / 100;
+  const part = Number($(name).value) / top(name);
   if (part === free) return null;
   const value = range.at(part);
   return Math.abs(value - 1) < 1e-9 ? 1 : value;
 }
 function tell(name) {
   const value = values[name];
-  $(`${name}-said`).textContent = value === null ? (name === "fill" ? "as it fits" : "no limit") : SLIDERS[name].say(value);
+  $(`${name}-said`).textContent = value === null ? (FREE[name] ?? "no limit") : SLIDERS[name].say(value);
 }
 function place(name, part) {
-  $(name).value = 100 * part;
+  $(name).value = top(name) * part;
   values[name] = valueOf(name);
   tell(name);
 }
@@ -61,7 +62,7 @@ function free(name) {
 }
 for (const [name, { words }] of Object.entries(SLIDERS)) {
   const label = make("label", "", { class: "slider", for: name });
-  const input = make("input", "", { type: "range", id: name, min: 0, max: 100, step: 1, "aria-describedby": `${name}-said` });
+  const input = make("input", "", { type: "range", id: name, min: 0, max: top(name), step: 1, "aria-describedby": `${name}-said` });
   label.append(make("span", words), make("output", "", { id: `${name}-said`, for: name }), input);
   $("sliders").append(label);
   free(name);
@@ -71,7 +72,8 @@ for (const [name, { words }] of Object.entries(SLIDERS)) {
     soon();
   });
 }
-const question = () => JSON.stringify({ board: $("board").value, goal: $("goal").value, ...values, pins: Object.fromEntries(pins) });
+const boardOf = (name) => name.replace(/:N$/, `:${Math.min(16, Math.max(1, Math.round(Number($("fpgas").value)) || 2))}`);
+const question = (board = $("board").value, own = pins) => JSON.stringify({ board: boardOf(board), goal: $("goal").value, ...values, pins: Object.fromEntries(own) });
 
 // Solving again: one question is under way, and the last one that was asked meanwhile follows it.
 let opened = null;
@@ -80,25 +82,32 @@ let busy = false;
 let timer = 0;
 const soon = () => {
   clearTimeout(timer);
-  timer = setTimeout(live, 60);
+  timer = setTimeout(() => live(), 60);
 };
 const wrong = (words = "") => {
   $("wrong").textContent = words;
   $("wrong").hidden = !words;
   $("answer").classList.toggle("stale", Boolean(words));
 };
-async function live() {
+async function live(from = "live") {
   if (!opened || busy) return void (waiting = true);
   busy = true;
   const began = performance.now();
-  $("status").textContent = "Planning …";
+  $("status").textContent = from === "wider" ? "Trying other forms of the FPGA …" : "Planning …";
+  let wider = false;
   try {
-    const view = await ask("live", question());
-    wrong();
-    draw(view);
-    const took = (performance.now() - began) / 1000;
-    $("status").textContent = `Answered in ${took.toPrecision(2)} s over a few forms of the FPGA; “Search everything” weighs all.`;
-    document.documentElement.dataset.took = took;
+    const found = await ask(from, question());
+    if (found.refused) {
+      wrong(found.refused);
+      $("status").textContent = "";
+      wider = true;
+    } else {
+      wrong();
+      await draw(found);
+      const took = (performance.now() - began) / 1000;
+      $("status").textContent = `Answered in ${took.toPrecision(2)} s over a few forms of the FPGA; “Search everything” weighs all.`;
+      document.documentElement.dataset.took = took;
+    }
   } catch (error) {
     wrong(error.message);
     $("status").textContent = "";
@@ -107,40 +116,67 @@ async function live() {
   document.documentElement.dataset.answers = Number(document.documentElement.dataset.answers ?? 0) + 1;
   if (waiting) {
     waiting = false;
-    live();
-  }
+    await live();
+  } else if (wider) await live("wider");
+  else if ($("beside").value) liveBeside();
 }
 
 // Drawing an answer.
 let view = null;
 let map = null;
 let chosen = null;
+let answerNumber = 0; // of the plan that is drawn
 const put = (id, markup) => {
   $(id).innerHTML = markup; // made by the server's own components, which escape every name
 };
-function draw(found) {
+const painted = () => Promise.race([new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))), new Promise((done) => setTimeout(done, 200))]);
+// Verdict, figures and map first; what lies below them follows once these are painted.
+async function draw(found) {
   view = found;
   $("welcome").hidden = true;
   $("answer").hidden = false;
-  $("title").textContent = `${opened.name} on ${$("board").value}`;
-  for (const [id, part] of Object.entries({ lead: "lead", cards: "cards", table: "plan", "timeline-part": "timeline",
-    bars: "resources", "verdict-part": "verdict" })) put(id, view[part]);
+  $("title").textContent = titled();
+  for (const id of ["lead", "cards"]) put(id, view[id]);
   const kept = map?.where();
+  map?.stop();
   put("map", view.network);
-  map = mountMap($("map"), view.details, select, kept);
+  map = mountMap($("map"), view.details, select, kept, grab);
+  answerNumber += 1;
+  if (chosen !== null) map.show(chosen, false);
+  await painted();
+  document.documentElement.dataset.planned = answerNumber;
+  for (const [id, part] of Object.entries({ table: "plan", "timeline-part": "timeline", bars: "resources", "verdict-part": "verdict" })) put(id, view[part]);
   mountTips($("answer"), $("tip"), view.details);
   const table = mountTable($("plan-table"));
-  if ($("gantt")) mountGantt($("gantt"), $("zoom"));
+  if ($("gantt")) mountGantt($("answer").querySelectorAll(".gantt-drawing"), $("zoom"));
   $("table").onclick = $("map").onclick = $("timeline-part").onclick = (event) => {
     const link = event.target.closest('a[href^="#layer-"]');
     if (!link || link.closest("svg.network")) return;
     event.preventDefault();
     table.reveal(Number(link.hash.slice(7)))?.scrollIntoView({ block: "center" });
   };
-  if (chosen !== null) map.show(chosen, false);
-  $("keep").disabled = $("save-plan").disabled = $("save-report").disabled = false;
+  for (const id of SAVES) $(id).disabled = false;
   compare();
 }
+const titled = (board = $("board").value) => `${opened.name} on ${boardOf(board)}`;
+// A frame's tasks can be carried to another device as well.
+$("timeline-part").addEventListener("pointerdown", (event) => {
+  const task = event.target.closest("a[data-node]");
+  if (task) grab(event, [Number(task.dataset.node)]);
+});
+$("timeline-part").addEventListener("dragstart", (event) => event.preventDefault());
+function pin(layers, device) {
+  for (const { name, devices } of layers.map((index) => view.nodes[index])) {
+    if (device === "any device") pins.delete(name);
+    else if (devices.includes(device)) pins.set(name, device);
+  }
+  listPins();
+  live();
+}
+const grab = mountDrag($("tray"), {
+  name: (index) => view.nodes[index].name,
+  devices: (layers) => [...new Set(layers.flatMap((index) => view.nodes[index].devices))],
+}, pin);
 function select(index, card) {
   chosen = index;
   if (index === null) return;
@@ -149,14 +185,22 @@ function select(index, card) {
   const choice = make("select", "", { "aria-label": `Device of ${name}` });
   for (const device of ["any device", ...devices]) choice.append(make("option", device));
   choice.value = pins.get(name) ?? "any device";
-  choice.addEventListener("change", () => {
-    if (choice.value === "any device") pins.delete(name);
-    else pins.set(name, choice.value);
-    listPins();
-    live();
-  });
+  choice.addEventListener("change", () => pin([index], choice.value));
   label.append(choice);
+  const more = make("div", "Weighing the runner-up …", { class: "more", "aria-live": "polite" });
   card.querySelector("dl").before(label);
+  card.append(more);
+  const mine = answerNumber;
+  setTimeout(async () => {
+    if (!more.isConnected || mine !== answerNumber) return;
+    try {
+      const found = await ask(`layer?node=${index}`);
+      more.replaceChildren(...layerParts(found, () => long(values.bits ? `numbers?bits=${values.bits}` : "numbers", "Measuring numbers", () => live()),
+        () => ask(`code?node=${index}`)));
+    } catch (error) {
+      more.textContent = error.message;
+    }
+  }, 400);
 }
 function listPins() {
   $("pinned").hidden = !pins.size;
@@ -173,106 +217,75 @@ function listPins() {
   }));
 }
 
-// Plans side by side.
+// Plans side by side: those kept, and the same question asked of another board in a session of its own.
 const keeps = [];
+let shownMaps = [];
+let beside = null;
 $("keep").addEventListener("click", () => {
-  keeps.push({ ...view, title: `${opened.name} on ${$("board").value}, plan ${keeps.length + 1}` });
+  keeps.push({ ...view, title: `${titled()}, plan ${keeps.length + 1}` });
   if (keeps.length > 3) keeps.shift();
   compare();
   $("compare").scrollIntoView({ block: "nearest" });
 });
 function compare() {
-  $("compare").hidden = !keeps.length;
-  if (!keeps.length) return;
-  const all = [...keeps, { ...view, title: "this plan" }];
-  const table = make("table", "");
-  table.append(make("caption", "What was kept beside the plan that is shown; the better figures are marked"));
-  const head = table.createTHead().insertRow();
-  head.append(make("th", "", { scope: "col" }), ...all.map((one) => make("th", one.title, { scope: "col", class: "num" })));
-  const rows = [...new Set(all.flatMap((one) => one.figures.map(([name]) => name)))];
-  const body = table.createTBody();
-  for (const name of rows) {
-    const row = body.insertRow();
-    row.append(make("th", name, { scope: "row" }));
-    const cells = all.map((one) => one.figures.find(([own]) => own === name));
-    const numbers = cells.map((cell) => cell?.[2] ?? null).filter((number) => number !== null);
-    const best = numbers.length > 1 && Math.min(...numbers) < Math.max(...numbers)
-      ? Math[cells.find(Boolean)[3] ? "min" : "max"](...numbers) : null;
-    row.append(...cells.map((cell) => make("td", cell ? `${cell[2] !== null && cell[2] === best ? "✓ " : ""}${cell[1]}` : "–",
-      { class: cell && cell[2] !== null && cell[2] === best ? "num better" : "num" })));
-  }
-  const scroll = make("div", "", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Plans side by side" });
-  scroll.append(table);
-  const both = make("div", "", { class: "both" });
-  for (const one of [keeps.at(-1), all.at(-1)]) {
-    const side = make("div");
-    const drawing = make("div");
-    drawing.innerHTML = one.network; // as above
-    side.append(make("h3", one.title), drawing);
-    both.append(side);
-  }
-  $("compared").replaceChildren(scroll, both);
-  [...both.children].forEach((side, i) => mountMap(side, [keeps.at(-1), view][i].details));
+  const others = [...keeps, ...(beside?.view ? [{ ...beside.view, title: titled(beside.board) }] : [])];
+  for (const one of shownMaps) one.stop();
+  shownMaps = [];
+  $("compare").hidden = !others.length;
+  if (!others.length) return void $("compared").replaceChildren();
+  const { parts, mount } = compared([...others, { ...view, title: "this plan" }]);
+  $("compared").replaceChildren(...parts);
+  shownMaps = mount();
 }
-
-// A front, drawn from what the server found.
-$("draw-front").addEventListener("click", async () => {
-  await long("pareto", "Looking for the front", (points) => {
-    const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const [wide, high, left, low] = [720, 360, 90, 60];
-    const ends = (key) => [Math.min(...points.map((p) => p[key])), Math.max(...points.map((p) => p[key]))];
-    const along = ([a, b], value) => (b > a ? (value - a) / (b - a) : 0.5);
-    const x = (p) => left + (wide - left - 40) * along(ends("energy_j"), p.energy_j);
-    const y = (p) => high - low - (high - low - 30) * along(ends("latency_s"), p.latency_s);
-    const add = (tag, attributes, words = "") => {
-      const element = document.createElementNS(drawing.namespaceURI, tag);
-      for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-      element.textContent = words;
-      drawing.append(element);
-      return element;
-    };
-    drawing.setAttribute("viewBox", `0 0 ${wide} ${high}`);
-    drawing.setAttribute("role", "group");
-    drawing.setAttribute("aria-label", `${points.length} plans, latency against energy`);
-    add("path", { class: "axis", d: `M${left} 20V${high - low + 10}H${wide - 20}`, fill: "none" });
-    const sorted = [...points].sort((a, b) => a.energy_j - b.energy_j);
-    add("path", { class: "front-line", d: sorted.map((p, i) => (i ? `H${x(p)}V${y(p)}` : `M${x(p)} ${y(p)}`)).join("") });
-    const [first, last] = [sorted[0], sorted.at(-1)];
-    add("text", { class: "front-words", x: x(first), y: high - 30, "text-anchor": "middle" }, first.energy);
-    if (sorted.length > 1) add("text", { class: "front-words", x: x(last), y: high - 30, "text-anchor": "middle" }, last.energy);
-    add("text", { class: "front-words", x: left - 8, y: y(first) + 4, "text-anchor": "end" }, first.latency);
-    if (sorted.length > 1) add("text", { class: "front-words", x: left - 8, y: y(last) + 4, "text-anchor": "end" }, last.latency);
-    add("text", { class: "front-words", x: (left + wide) / 2, y: high - 8, "text-anchor": "middle" }, "energy per frame");
-    for (const point of sorted) {
-      const dot = add("circle", { class: "front-point", cx: x(point), cy: y(point), r: 7, tabindex: 0, role: "button",
-        "aria-label": point.label });
-      const title = document.createElementNS(drawing.namespaceURI, "title");
-      title.textContent = point.label;
-      dot.append(title);
-      const take = () => {
-        $("goal").value = "latency";
-        values.max_energy_mj = point.limit_mj * (1 + 1e-9);
-        const span = power(0.3 * scale.energy, 4 * scale.energy);
-        $("max_energy_mj").value = Math.min(99, Math.max(0, 100 * span.part(values.max_energy_mj)));
-        tell("max_energy_mj");
-        live();
-      };
-      dot.addEventListener("click", take);
-      dot.addEventListener("keydown", (event) => {
-        if (event.key === "Enter" || event.key === " ") take();
-      });
-    }
-    $("front-drawing").replaceChildren(drawing);
-  });
+async function liveBeside() {
+  const board = $("beside").value;
+  if (!board || !opened || beside?.busy) return void (beside && (beside.waiting = true));
+  beside = { ...beside, busy: true, waiting: false };
+  try {
+    beside.session ??= (await ask("session")).session;
+    if (beside.opened !== opened) await ask(`model?${new URLSearchParams(source.query)}`, source.body, false, beside.session);
+    beside.opened = opened;
+    const found = await ask("live", question(board, new Map()), false, beside.session);
+    const whole = found.refused ? await ask("wider", question(board, new Map()), false, beside.session) : found;
+    Object.assign(beside, { view: whole, board });
+    $("beside-said").textContent = pins.size ? "Pins are of the first board alone." : "";
+  } catch (error) {
+    beside.view = null;
+    $("beside-said").textContent = `${board}: ${error.message}`;
+  }
+  beside.busy = false;
+  document.documentElement.dataset.besides = Number(document.documentElement.dataset.besides ?? 0) + 1;
+  if (view) compare();
+  if (beside.waiting) liveBeside();
+}
+$("beside").addEventListener("change", () => {
+  if ($("beside").value) return void liveBeside();
+  if (beside) beside.view = null;
+  $("beside-said").textContent = "";
+  if (view) compare();
 });
+
+// A front, and a point of it taken: its energy becomes the limit.
+$("draw-front").addEventListener("click", () => long("pareto", "Looking for the front", (points) => {
+  $("front-drawing").replaceChildren(...drawFront(points, async (number, point) => {
+    if (busy) return;
+    $("goal").value = "latency";
+    values.max_energy_mj = point.limit_mj * (1 + 1e-6);
+    const span = power(0.3 * scale.energy, 4 * scale.energy);
+    $("max_energy_mj").value = Math.min(99, Math.max(0, 100 * span.part(values.max_energy_mj)));
+    tell("max_energy_mj");
+    await live(`take?point=${number}`);
+  }));
+}));
 
 // Searches that take long: the stage is told, and they can be stopped.
 let stopped = false;
-async function long(path, words, done) {
+const LONG = ["search", "draw-front", "save-build"];
+async function long(path, words, done, raw = false) {
   if (!opened || busy) return;
   busy = true;
   stopped = false;
-  $("search").disabled = $("draw-front").disabled = true;
+  for (const id of LONG) $(id).disabled = true;
   $("stop").hidden = false;
   $("status").textContent = `${words} …`;
   const look = setInterval(async () => {
@@ -281,9 +294,10 @@ async function long(path, words, done) {
     if (stage && busy) $("status").textContent = `${words}: ${stage}, ${count} of ${total}`;
   }, 700);
   try {
-    const found = await ask(path, question());
+    const found = await ask(path, question(), raw);
     wrong();
     $("status").textContent = `${words}: done.`;
+    busy = false;
     done(found);
   } catch (error) {
     if (stopped) $("status").textContent = "Stopped.";
@@ -291,7 +305,7 @@ async function long(path, words, done) {
   }
   clearInterval(look);
   busy = false;
-  $("search").disabled = $("draw-front").disabled = false;
+  for (const id of LONG) $(id).disabled = false;
   $("stop").hidden = true;
   if (waiting) {
     waiting = false;
@@ -305,6 +319,7 @@ $("stop").addEventListener("click", () => {
 });
 
 // Opening networks.
+let source = null; // what was opened, for the other board's session
 async function open(query, body, words) {
   if (busy) return;
   busy = true;
@@ -313,6 +328,7 @@ async function open(query, body, words) {
   let read = true;
   try {
     opened = await ask(`model?${new URLSearchParams(query)}`, body);
+    source = { query, body };
   } catch (error) {
     wrong(error.message);
     $("status").textContent = "";
@@ -320,7 +336,11 @@ async function open(query, body, words) {
   }
   busy = waiting = false;
   if (!read) return;
-  chosen = map = null;
+  chosen = null;
+  map?.stop();
+  map = null;
+  $("bits").disabled = opened.quantized;
+  if (beside) beside.view = null;
   pins.clear();
   listPins();
   $("front-drawing").replaceChildren();
@@ -356,13 +376,15 @@ addEventListener("drop", (event) => {
   $("drop").hidden = true;
   upload(event.dataTransfer.files[0]);
 });
+$("fpgas").addEventListener("change", () => $("board").dispatchEvent(new Event("change")));
 $("board").addEventListener("change", () => {
+  $("fpgas-field").hidden = !/:N$/.test($("board").value);
   pins.clear();
   listPins();
   $("front-drawing").replaceChildren();
   if (opened) settle();
 });
-$("goal").addEventListener("change", live);
+$("goal").addEventListener("change", () => live());
 $("reset").addEventListener("click", () => {
   pins.clear();
   listPins();
@@ -375,25 +397,31 @@ addEventListener("keydown", (event) => {
 });
 
 // Saving.
+function hand(blob, name) {
+  const link = make("a", "", { download: name });
+  link.href = URL.createObjectURL(blob);
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
 async function save(path, name, kind) {
   try {
-    const link = make("a", "", { download: name });
-    link.href = URL.createObjectURL(new Blob([await ask(path, undefined, true)], { type: kind }));
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    hand(new Blob([await ask(path, undefined, true)], { type: kind }), name);
   } catch (error) {
     wrong(error.message);
   }
 }
 $("save-plan").addEventListener("click", () => save("plan", "plan.json", "application/json"));
 $("save-report").addEventListener("click", () => save("report", "report.html", "text/html"));
-$("keep").disabled = $("save-plan").disabled = $("save-report").disabled = true;
+$("save-build").addEventListener("click", () => long("build", "Building", (blob) => hand(blob, "build.zip"), true));
+const SAVES = ["keep", "save-plan", "save-report", "save-build"];
+for (const id of SAVES) $(id).disabled = true;
 
 const choices = await (await fetch("/api/choices")).json();
 $("network").append(make("option", "choose one", { value: "" }));
 if (choices.given) $("network").append(make("option", choices.given, { value: "(given)" }));
 for (const name of choices.networks) $("network").append(make("option", name));
-for (const { name, words } of choices.boards) $("board").append(make("option", name, { title: words }));
+$("beside").append(make("option", "none", { value: "" }));
+for (const { name, words } of choices.boards) for (const id of ["board", "beside"]) $(id).append(make("option", name, { title: words }));
 $("board").value = "tx2-c10gx";
 session = (await ask("session")).session;
 document.documentElement.dataset.ready = "true";
