@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FASHION := examples/fashion
 DEMO := build/fashion
 
-.PHONY: help demo test quick slow deep fuzz check bench reproduce clean
+.PHONY: help demo test docs quick slow deep fuzz check bench reproduce clean
 
 help:
 	@echo "make demo       plan, build, simulate, synthesize and report on a bundled network (under 5 minutes)"
@@ -14,6 +14,7 @@ help:
 	@echo "make slow       the tests that make quick leaves out"
 	@echo "make deep       the long tests, which make test leaves out; goes on where it was stopped"
 	@echo "make fuzz       the tests' laws on new random cases, MINUTES=5 unless told; make test draws the same every time"
+	@echo "make docs       the documentation as pages (dovetail docs --open), without network and with no dead link"
 	@echo "make check      ruff, mypy --strict, import-linter"
 	@echo "make bench      figures beside peers, as JSON in build/bench"
 	@echo "make reproduce  the example's accuracy on all 10,000 test images"
@@ -25,7 +26,7 @@ $(VENV)/.ready: pyproject.toml scripts/system-packages
 	  { echo "Python 3.11 or newer is needed, this is $$($(PYTHON) --version); set PYTHON=python3.11" >&2; exit 2; }
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,serve]'
 	@touch $@
 
 # What developers need on top: test tools, linters, the ECP5 router, and PyTorch without a GPU for Triton's interpreter.
@@ -57,11 +58,19 @@ quick slow: $(VENV)/.ready-dev
 
 # Long tests: what passed on this commit is not run again.
 deep: $(VENV)/.ready-dev
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[exporters]'
 	$(PYTEST) --deep build/deep.json
 
 MINUTES ?= 5
 fuzz: $(VENV)/.ready-dev
 	$(BIN)/python scripts/fuzz --minutes $(MINUTES)
+
+docs: $(VENV)/.ready-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@touch $@
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check src tests bench examples
