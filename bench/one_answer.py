@@ -1,10 +1,11 @@
 """Whether the plan that nobody helped is the best: the default beside every switch that narrows its space, with its proven gap.
 
-`python bench/one_answer.py --json FILE [--networks A,B] [--boards zcu102,ecp5-85] [--goals latency] [--shard I/N]`. One row
+`python bench/one_answer.py --json FILE [--networks A,B] [--boards zcu102,ecp5-85] [--goals latency] [--shard I/N] [--draw N
+--seed S]`. One row
 per network, board and goal: objective, bound, gap and seconds of computing of the default plan; whether the checker accepts its
-certificate; objectives of the plans with each switch; regret, by which fraction the best of these is better. Rows that FILE
-holds are not run again; `--shard 2/4` runs every fourth row from the second on. Planning alone: plans are estimates, without
-thrift, one frame at a time, clocks as boards assume.
+certificate; objectives of the plans with each switch; regret, by which fraction the best of these is better; date and commit.
+Rows that FILE holds are not run again; `--shard 2/4` runs every fourth row from the second on, `--draw 30` some rows, drawn
+by a seed. Planning alone: plans are estimates, without thrift, one frame at a time, clocks as boards assume.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -47,6 +49,13 @@ JOINT = 0.02
 Row = dict[str, Any]
 
 
+def commit() -> str:
+    """The commit whose code runs, with a plus where files differ from it."""
+    told = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=Path(__file__).parent, capture_output=True, text=True,
+                          check=False)
+    return told.stdout.strip()
+
+
 def planned(graph: Graph, board: str, options: Options) -> tuple[Plan | None, Space | None, float, str]:
     """A plan with all that was weighed, the seconds of computing it took, and why there is none."""
     busy = time.process_time()
@@ -71,8 +80,8 @@ def certificate(graph: Graph, board: str, options: Options, plan: Plan, space: S
             "check_s": time.process_time() - busy}
 
 
-def row(network: str, graph: Graph, board: str, goal: str) -> Row:
-    """The default plan beside those with each switch."""
+def row(network: str, graph: Graph, board: str, goal: str, certified: bool) -> Row:
+    """The default plan beside those with each switch, with a certificate if asked for."""
     found: Row = {"network": network, "board": board, "goal": goal, "nodes": len(graph.nodes)}
     options = Options(goal=Goal(goal), thrift=0.0)
     plan, space, seconds, reason = planned(graph, board, options)
@@ -80,7 +89,7 @@ def row(network: str, graph: Graph, board: str, goal: str) -> Row:
     found |= {"error": reason} if plan is None else {
         "objective": plan.objective, "bound": plan.lower_bound, "gap": plan.gap, "status": plan.status.value,
         "space": list(plan.space), "cpu": plan.baselines.get("cpu")}
-    if plan is not None and space is not None:
+    if certified and plan is not None and space is not None:
         found |= certificate(graph, board, options, plan, space)
     others: dict[str, float | None] = {}
     for name, switch in SWITCHES.items():
@@ -92,6 +101,11 @@ def row(network: str, graph: Graph, board: str, goal: str) -> Row:
 
 def key(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["network"], row["board"], row["goal"]
+
+
+def share(held: Sequence[bool]) -> float | None:
+    """Of how many it holds; None where there are none."""
+    return sum(held) / len(held) if held else None
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
@@ -108,8 +122,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             "joint": [list(key(r)) for r in regrets if r["regret"] < -JOINT],
             "median_gap": float(np.median(gaps)), "gap_95": float(np.percentile(gaps, 95)), "worst_gap": float(gaps.max()),
             "optimal": sum(r["status"] == "optimal" for r in done),
-            "certified": sum(bool(r.get("certified")) for r in done) / len(done),
-            "certified_whole": sum(r.get("uncovered") == [] for r in done) / len(done),
+            "certified": share([bool(r["certified"]) for r in done if "certified" in r]),
+            "certified_whole": share([r.get("uncovered") == [] for r in done if "certified" in r]),
             "median_computing_s": float(np.median(seconds)), "longest_computing_s": float(seconds.max())}
 
 
@@ -120,21 +134,27 @@ def main() -> None:
     parser.add_argument("--boards", default=BOARDS)
     parser.add_argument("--goals", default=GOALS)
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every Nth row from the Ith on (default: %(default)s)")
+    parser.add_argument("--draw", type=int, metavar="N", help="so many of these rows, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--uncertified", action="store_true", help="make no certificates, a fifth of the time of a row")
     options = parser.parse_args()
     known = held(options.json, resume=True)
     first, every = (int(part) for part in options.shard.split("/"))
     networks = chosen(parser, "--networks", options.networks.split(",") if options.networks else None)
     rows: list[Row] = known.setdefault("rows", [])
     wanted = [(n, b, g) for n in networks for b in options.boards.split(",") for g in options.goals.split(",")][first - 1::every]
-    graphs: dict[str, Graph] = {}
+    if options.draw:
+        wanted = [wanted[k] for k in np.random.default_rng(options.seed).permutation(len(wanted))[:options.draw]]
+    graphs, code = dict[str, Graph](), commit()
     for network, board, goal in wanted:
         if (network, board, goal) in map(key, rows):
             continue
         if network not in graphs:
             graphs = {network: graph_of(network)}
-        rows.append(found := row(network, graphs[network], board, goal))
-        known |= {"summary": summary(rows), "date": datetime.now(UTC).date().isoformat(),
-                  "versions": f"Python {platform.python_version()}, {platform.machine()}",
+        found = {**row(network, graphs[network], board, goal, not options.uncertified),
+                 "date": datetime.now(UTC).date().isoformat(), "commit": code}
+        rows.append(found)
+        known |= {"summary": summary(rows), "versions": f"Python {platform.python_version()}, {platform.machine()}",
                   "command": "python bench/one_answer.py --json FILE"}
         if options.json:
             replace_text(options.json, json.dumps(known, indent=1) + "\n")
