@@ -244,7 +244,8 @@ def test_a_wrong_shape_names_the_right_one(shape: str, message: str, tmp_path: P
 
 def test_a_folder_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    assert refusal(tmp_path, "plan", "in") == "dovetail: in: is a folder, not a file; give the path of an ONNX model"
+    assert refusal(tmp_path, "plan", "in") == \
+        "dovetail: in: a folder without model.onnx; give the path of an ONNX file or of a folder with one"
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [

@@ -233,12 +233,12 @@ def test_plans_are_words_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_frames_per_second_are_a_limit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["plan", MODEL, "-o", str(tmp_path / "free.json")]) == 0
+    assert main(["plan", MODEL, "--fold", "none", "-o", str(tmp_path / "free.json")]) == 0
     free = json.loads((tmp_path / "free.json").read_text())["interval_s"]
-    assert main(["plan", MODEL, "--min-fps", str(0.9 / free), "-o", str(tmp_path / "paced.json")]) == 0
+    assert main(["plan", MODEL, "--fold", "none", "--min-fps", str(0.9 / free), "-o", str(tmp_path / "paced.json")]) == 0
     assert json.loads((tmp_path / "paced.json").read_text())["interval_s"] <= free / 0.9 * (1 + 1e-9)
     capsys.readouterr()
-    assert main(["plan", MODEL, "--min-fps", "1e9"]) == 1
+    assert main(["plan", MODEL, "--fold", "none", "--min-fps", "1e9"]) == 1
     assert "interval between frames: every plan within the other limits needs at least" in capsys.readouterr().err
 
 
@@ -359,7 +359,7 @@ def test_a_missing_simulator_says_how_to_get_it_and_keeps_the_build(tmp_path: Pa
                                                                    capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("DOVETAIL_VERILATOR", str(tmp_path / "none"))
     monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path / "cache"))
-    assert main(["compile", MODEL, "--calibration", CALIBRATION, "--thrift", "0.05", "-o", str(tmp_path / "build")]) == 2
+    assert main(["compile", MODEL, "--calibration", CALIBRATION, "--fold", "none", "-o", str(tmp_path / "build")]) == 2
     said = capsys.readouterr().err
     assert "erilator" in said
     assert f"then run `dovetail verify {tmp_path / 'build'}`" in said
@@ -381,7 +381,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch:
 def test_an_interrupt_is_exit_code_130_and_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "DOVETAIL_CACHE": str(tmp_path / "cache")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "dovetail.cli", "compile", MODEL, "--calibration", CALIBRATION, "--thrift", "0.05", "-o",
+        [sys.executable, "-m", "dovetail.cli", "compile", MODEL, "--calibration", CALIBRATION, "--fold", "none", "-o",
          str(tmp_path / "build")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # tests in the background inherit it ignored
@@ -409,4 +409,4 @@ def test_a_long_stage_tells_its_count_and_the_time_left() -> None:
     for second, stage, done in ((0, "generate", 0), (2, "generate", 2), (6, "generate", 3), (7, "generate", 4), (8, "plan", 0)):
         at[0] = float(second)
         progress(stage, done, 10)
-    assert said == ["generate", "generate: 3 of 10, about 14 s left", "plan"]
+    assert said == ["generate", "generate: 2 of 10, about 8 s left", "generate: 3 of 10, about 14 s left", "plan"]

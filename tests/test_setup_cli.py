@@ -60,7 +60,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for name, extra in EXTRAS.items():
         assert [re.split(r"[\[<>=!;]", line)[0].strip() for line in extras[name]] == list(extra.packages)
-    assert set(extras) - set(EXTRAS) == {"bench", "peers", "dev"}
+    assert set(extras) - set(EXTRAS) == {"bench", "peers", "docs", "exporters", "dev"}
 
 
 def test_doctor_tells_missing_from_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,

@@ -22,6 +22,8 @@ from dovetail.progress import silent
 from dovetail.space import PlanQuestion, apart, weigh
 from tests.strategies import Net
 
+pytestmark = pytest.mark.slow("weighs accelerators")
+
 SWITCHES: tuple[Mapping[str, Any], ...] = ({"fold": DIRECT}, {"fold": AUTO}, {"fold": 4096}, {"architecture": "sesl"},
                                            {"architecture": "seml"}, {"architecture": "auto"})
 

@@ -61,7 +61,7 @@ def compiling(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "DOVETAIL_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path), "CXX": str(compiler),
                    "STARTED": str(tmp_path / "started")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "dovetail", "compile", MODEL, "--calibration", CALIBRATION, "--thrift", "0.05", "-o",
+        [sys.executable, "-m", "dovetail", "compile", MODEL, "--calibration", CALIBRATION, "--fold", "none", "-o",
          str(tmp_path / "build")],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True,
         preexec_fn=lambda: [signal.signal(s, signal.SIG_DFL) for s in (signal.SIGTERM, signal.SIGHUP)])

@@ -44,6 +44,7 @@ def test_a_narrow_terminal_gets_sentences_below_their_rows(monkeypatch: pytest.M
     assert lines[-1].endswith("one line")
 
 
+@pytest.mark.slow("weighs accelerators")
 def test_a_plan_for_an_accelerator_says_what_its_devices_would_do_alone(capsys: pytest.CaptureFixture[str]) -> None:
     ask = ["plan", *MODEL, "-p", "zcu102", "--objective", "throughput", "--json", "-"]
     assert main([*ask, "--architecture", "seml"]) == 0

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dovetail.platform.load import load_platform, platform_names
     from dovetail.runtime.build import Build, run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "api.functions": ("compile", "evaluate", "inspect", "load_build", "pareto", "plan", "quantize"),

@@ -16,8 +16,8 @@ from dovetail.certificate.bound import Prices, SearchedForm
 from dovetail.certificate.check import ROUNDED
 from dovetail.certificate.columns import SLACK, DividedNode
 from dovetail.certificate.file import GOALS, Certificate, Form, graph_digest, plan_digest
-from dovetail.certificate.held import COVERED, held_form, suffices
-from dovetail.certify_accelerators import claim_of, stated, target_clocks
+from dovetail.certificate.held import held_form, suffices
+from dovetail.certify_accelerators import claim_of, stated, target_of
 from dovetail.errors import InternalError, UnsupportedError
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.hardware.shares import Floats
@@ -112,20 +112,18 @@ def certified_accelerators(graph: Graph, platform: Platform, space: Space, pins:
     if forms and counts_bits(graph):
         return plan.objective * (1 - SURE), []
     nothing: tuple[float, list[Around]] = plan.objective * (1 - SURE), [(stated(graph, form), None) for form in forms]
-    if forms and goal not in COVERED:
-        return nothing
     found = list[Around]()
     for form in forms:
         (device,) = platform.of_kind(Kind.FPGA)
         assert device.clock_hz is not None
-        claim = claim_of(graph, device, form, target_clocks(device, goal, bound), goal, progress)
+        claim = claim_of(graph, platform, form, target_of(device, goal, bound), goal, progress)
         if claim is None:
             return nothing
         if suffices(claim, device, goal, bound):
             found.append((claim, None))
             continue
         own = proven(held_form(graph, platform, claim, goal, bound, divided(pins)), bound)
-        alone = claim.clocks / device.clock_hz * (1 - SURE) if goal == "throughput" else 0.0
+        alone = claim.least / device.clock_hz * (1 - SURE) if goal == "throughput" else 0.0
         bound = max(own.bound, alone)
         found.append((claim, own if own.bound >= alone else None))
     return bound, found

@@ -42,7 +42,7 @@ def decide_numbers(model: Source, calibration: Calibration | None = None, bits: 
     """
     imported = read_model(model, shapes)
     graph = source = tabulate(imported.graph)
-    samples, warnings = samples_of(calibration, graph), list(imported.notes)
+    samples, warnings = samples_of(calibration, graph, imported.normalisation), list(imported.notes)
     _check_bits(imported, bits)
     if not graph.quantized and graph.integers:
         found = quantize_network(graph, samples, DEFAULT_BITS if bits is None else bits,

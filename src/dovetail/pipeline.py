@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform as machine
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from shlex import quote
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,12 @@ def versions() -> dict[str, str]:
 
 def verify_build(build: Build, frames: int | None = None, progress: Progress = silent,
                  remember: bool = True) -> Verification:
-    """Run a build against the reference and remember the outcome in `verification.json`, unless it has other weights."""
+    """Run a build against the reference and remember the outcome in `verification.json`, unless it has other weights.
+
+    Raises:
+        UsageError: less than one frame.
+        ToolError: a simulator is missing or failed.
+    """
     outcome = verification.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
     if remember:
         replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
@@ -206,22 +212,29 @@ def try_boards(build: Build, frames: int = board_trial.FRAMES, stall_seed: int |
 
 
 def synthesize_build(build: Build, family: str | None = None, progress: Progress = silent,
-                     route: bool = False) -> list[dict[str, Any]]:
+                     seeds: int = 0) -> list[dict[str, Any]]:
     """Count what every FPGA part needs, into `synthesis.json`; what cannot fit its board is refused, unless a family is named.
 
-    With `route` parts are placed and routed too, which tells their clock; open tools do that for ECP5 alone.
+    With `seeds` parts are placed and routed too, with their shells, from so many beginnings: that tells the clock, in the median.
+    Open tools do that for ECP5 alone.
+
+    Raises:
+        InfeasibleError: a part cannot fit its board.
+        BuildError: the build has no FPGA part, or its device names no family.
+        UsageError: seeds are given for another family than ECP5.
+        ToolError: a synthesizer is missing or failed.
     """
     found: list[dict[str, Any]] = []
     parts = hardware_of(build, "nothing to synthesize")
     if family is None:
         check_budgets(build.program, build.platform)
-    for name, device, design, _ in parts:
+    for name, device, design, shell in parts:
         chosen = family or build.platform.device(device).family
         if chosen is None:
             raise BuildError(f"{build.folder}: device {device} names no FPGA family; pass --family")
-        if route and chosen != "ecp5":
+        if seeds and chosen != "ecp5":
             raise UsageError(f"--route: {name} for {chosen}; open tools route ECP5 alone, pass --family ecp5")
-        clock = {"fmax_hz": _routed_hz(design, build.platform.device(device))} if route else {}
+        clock = _routed(design, shell, build.platform.device(device), seeds, partial(progress, f"route {name}")) if seeds else {}
         result = synthesize(design, chosen, partial(progress, f"synthesize {name} for {chosen}"))
         found.append({"device": device, "segment": name, "family": chosen,
                       "tool": f"{result.tool} {result.version}", "resources": dict(result.resources),
@@ -230,10 +243,18 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
     return found
 
 
-def _routed_hz(design: Design, board: Device) -> float:
-    """The clock that a design reaches on the board's ECP5, or on the largest one where the board has another FPGA."""
+def _routed(core: Design, shell: Shell | None, board: Device, seeds: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """The clocks that a design reaches on the board's ECP5, or on the largest one where the board has another FPGA."""
     size = device_of(board.part) if board.family == "ecp5" and board.part else "85k"
-    return place_ecp5(design, size, freq_mhz=(board.clock_hz or 100e6) / 1e6).fmax_mhz * 1e6
+    design, pins = core if shell is None else shell.design, None if shell is None else shell.pins
+    routes, clocks = list[dict[str, Any]](), list[float]()
+    for seed in range(1, seeds + 1):
+        progress(seed - 1, seeds)
+        found = place_ecp5(design, size, seed, (board.clock_hz or 100e6) / 1e6, pins)
+        clocks.append(found.fmax_mhz * 1e6)
+        routes.append({"seed": seed, "fmax_hz": clocks[-1], "critical_path": found.critical_path})
+    progress(seeds, seeds)
+    return {"fmax_hz": median(clocks), "routed": design.top, "routes": routes}
 
 
 def export_build(build: Build, vendor: str, folder: Path, part: str | None = None) -> list[Path]:
@@ -292,7 +313,11 @@ def remember_run(build: Build, measured: Mapping[str, Any]) -> None:
 
 
 def write_report(build: Build) -> Path:
-    """Render `report.html` from what the build folder knows by now."""
+    """Render `report.html` from what the build folder knows by now.
+
+    Raises:
+        BuildError: what the folder remembers is not readable.
+    """
     verification = _remembered(build.folder, "verification.json", VERIFICATION)
     synthesis, power, measured = (_remembered(build.folder, name, shape) for name, shape in (
         ("synthesis.json", SYNTHESIS), (POWER, COUNTED_POWER), (MEASURED_FILE, MEASURED)))

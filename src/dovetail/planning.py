@@ -37,6 +37,10 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
 
     `assignment` pins nodes to splits of your own, before what `options` pin; the rest is decided around them. Layers get what
     the links of an FPGA leave.
+
+    Raises:
+        InfeasibleError: no plan meets the limits; it names one and by how much it is missed.
+        UsageError: a pin names no node, or the solver is unknown.
     """
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}

@@ -1,14 +1,18 @@
-"""Results as Python shows them: one line by `repr`, a table in a notebook, a data frame for pandas."""
+"""Results as Python shows them: one line by `repr`, a table in a notebook, a data frame for pandas, a file of rows."""
 
 from __future__ import annotations
 
+import csv
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from dovetail.errors import ToolError
+from dovetail.errors import ToolError, UsageError
+from dovetail.files import check_file, replace_bytes, replace_text
 from dovetail.report import units
 from dovetail.words import counted
 
@@ -60,6 +64,52 @@ class Shown(ABC):
             raise ToolError("to_pandas: pandas is not installed; get it with pip install 'dovetail-accel[notebook]', or take "
                             "rows(), which needs none") from None
         return pandas.DataFrame(list(self.rows()))
+
+    def save_table(self, path: str | Path) -> Path:
+        """Write the table as CSV, or as Parquet where the file is called so (`pip install pyarrow`)."""
+        write_table(Path(path), self.rows())
+        return Path(path)
+
+
+def check_table(path: Path | None) -> None:
+    """Refuse at once a table that could not be written after all the work.
+
+    Raises:
+        UsageError: the name does not say the format, or nothing can be written there.
+        ToolError: pyarrow is not installed.
+    """
+    if path is None:
+        return
+    if path.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--table {path}: a name that ends in .csv or .parquet is needed")
+    check_file(path)
+    if path.suffix == ".parquet":
+        _pyarrow(path)
+
+
+def write_table(path: Path, rows: Rows) -> None:
+    """Rows under the names of their columns, in SI units; shapes are written as `1x3x8x8`."""
+    check_table(path)
+    plain = [{name: "x".join(map(str, v)) if isinstance(v, list | tuple) else v for name, v in row.items()} for row in rows]
+    if path.suffix == ".parquet":
+        sink = io.BytesIO()
+        arrow = _pyarrow(path)
+        import_module("pyarrow.parquet").write_table(arrow.Table.from_pylist(plain), sink)
+        replace_bytes(path, sink.getvalue())
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(plain[0]) if plain else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain)
+    replace_text(path, text.getvalue())
+
+
+def _pyarrow(path: Path) -> Any:
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        raise ToolError(f"{path}: Parquet is written by pyarrow, which is not installed; get it with pip install pyarrow, or "
+                        "name a .csv") from None
 
 
 def _html(rows: Rows) -> str:

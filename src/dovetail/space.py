@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import cast
 
+from dovetail.accelerator_prices import FrameProof, best_charged
 from dovetail.certificate.accelerators import accelerator_words
 from dovetail.certificate.check import space_words
 from dovetail.cost.costs import why_not
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
+from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.ir import Graph
 from dovetail.partition.accelerator.architecture import (
     ARRAYS_ALONE,
@@ -31,7 +33,7 @@ from dovetail.partition.accelerator.architecture import (
     smaller_regions,
 )
 from dovetail.partition.accelerator.blocks import Blocks
-from dovetail.partition.accelerator.runs import promising_run
+from dovetail.partition.accelerator.runs import Elsewhere, runs_of
 from dovetail.partition.accelerator.search import SearchLimits
 from dovetail.partition.effort import worked
 from dovetail.partition.options import AUTO, DIRECT, Options
@@ -39,7 +41,7 @@ from dovetail.partition.plan import Assignment, Goal, Plan, Split, Status, whole
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.progress import Progress
-from dovetail.report.units import objective
+from dovetail.report.units import joules, objective
 from dovetail.schedule.program import lower
 from dovetail.words import counted
 
@@ -53,7 +55,7 @@ TRIES = len(PACES) + 2 * len(NEARER)
 LONGER = 3.0
 """Times the time of all other forms that accelerators are sought. Chosen: the largest networks then take a minute and a half."""
 
-SHORTER = 2
+SHORTER = 3
 """Shorter runs of layers that accelerators are sought for, at the most. Chosen, not measured."""
 
 Solve = Callable[[Platform, Assignment, float], Plan]
@@ -75,11 +77,15 @@ class FpgaForm:
     kinds: tuple[Architecture, ...] = ()
     """Of the accelerators that it is the best of."""
     notes: tuple[str, ...] = ()
+    proof: FrameProof | None = None
+    """What no frame on an accelerator is below as plans charge it, where that was sought."""
 
     def bound(self, plan: Plan) -> float:
         """What no plan of this form is below, from its best plan: an accelerator's part cannot be below its kind's bound."""
-        if self.judged is None or not proven(plan.goal):
+        if self.judged is None or not (self.proof or proven(plan.goal)):
             return plan.lower_bound
+        if self.proof is not None:
+            return plan.lower_bound - self.proof.spare
         device = accelerated_device(self.platform)
         assert device.clock_hz is not None, "costs of an FPGA need its clock"
         least_s = self.judged.bound / device.clock_hz
@@ -146,8 +152,13 @@ class PlanQuestion:
 
 
 def proven(goal: Goal) -> bool:
-    """Whether searches for accelerators have a bound on a goal."""
+    """Whether searches for the fastest accelerators have a bound on a goal."""
     return goal in (Goal.LATENCY, Goal.THROUGHPUT)
+
+
+def charged(goal: Goal, graph: Graph) -> bool:
+    """Whether accelerators are sought by what plans charge for a frame of them: prices know no arrays that count bits."""
+    return goal in (Goal.LATENCY, Goal.ENERGY) and not counts_bits(graph)
 
 
 def weigh(asked: PlanQuestion) -> Space:
@@ -172,7 +183,8 @@ def weigh(asked: PlanQuestion) -> Space:
     found = folds(asked)
     if options.fold == AUTO:
         return found
-    kinds = [Architecture.AUTO] if proven(options.goal) else list(CHOICES)  # the fastest need not be the thriftiest
+    bounded = proven(options.goal) or charged(options.goal, asked.graph)
+    kinds = [Architecture.AUTO] if bounded else list(CHOICES)  # the fastest need not be the thriftiest
     for kind in kinds:
         reached, together = min((p.objective for p in found.plans if p is not None), default=inf), cast("FpgaForm | None", None)
         try:
@@ -185,46 +197,57 @@ def weigh(asked: PlanQuestion) -> Space:
             found = replace(found, words=(*found.words, words), forms=(*found.forms, form), plans=(*found.plans, plan))
         if kind is Architecture.AUTO and len(fpgas) == 1:
             kinds += apart(asked, together)
-    return with_shorter_runs(asked, found) if proven(options.goal) and not asked.pins else found
+    return with_shorter_runs(asked, found) if proven(options.goal) and not asked.pins and len(fpgas) == 1 else found
 
 
 def with_shorter_runs(asked: PlanQuestion, found: Space) -> Space:
-    """With accelerators for fewer layers, as long as they promise to be better beside other devices, and are."""
+    """With accelerators for fewer layers that are better beside other devices: those that promise most are sought."""
+    device = accelerated_device(asked.platform)
+    try:
+        whole = region_of(asked.graph, device)
+    except UnsupportedError:
+        return found
+    reached = min((p.objective for p in found.plans if p is not None), default=inf)
+    inside, blocks = _inside(asked, pinned(asked.graph, whole, device.name), device)
+    elsewhere = _elsewhere(asked, device)
+    if elsewhere is None or device.clock_hz is None:
+        return found
+    most = min(reached, sum(elsewhere.nodes_s)) * device.clock_hz
+    runs = runs_of(asked.graph, whole, inside, blocks, elsewhere, asked.options.goal is Goal.THROUGHPUT, most)
+    for form in found.forms:
+        if form.judged is not None and form.kinds == CHOICES:  # guesses are of the best kind
+            at = [i for i, node in enumerate(asked.graph.nodes) if node.name in form.held]
+            runs.learn(AcceleratedRegion(at[0], at[-1] + 1), form.judged.clocks)
     for _ in range(SHORTER):
-        held = [(plan.objective, form) for form, plan in zip(found.forms, found.plans, strict=True)
-                if form.judged is not None and plan is not None]
-        if not held:
-            break
-        reached, (_, form) = min(p.objective for p in found.plans if p is not None), min(held, key=lambda pair: pair[0])
-        if (run := _promising(asked, form, reached)) is None:
+        if (run := runs.promising(reached)) is None:
             break
         try:
             words, shorter = accelerator(asked, Architecture.AUTO, reached, run)
         except InfeasibleError:
-            break
-        plan = asked.tried(shorter)
-        found = replace(found, words=(*found.words, words), forms=(*found.forms, shorter), plans=(*found.plans, plan))
-        if plan is None or plan.objective >= reached:
-            break
+            runs.learn(run, inf)
+            continue
+        assert shorter.judged is not None, "an accelerator was sought"
+        runs.learn(run, shorter.judged.clocks)
+        plan = asked.tried(shorter, reached)
+        if plan is not None and plan.objective < reached:
+            reached = plan.objective
+            found = replace(found, words=(*found.words, words), forms=(*found.forms, shorter), plans=(*found.plans, plan))
     return found
 
 
-def _promising(asked: PlanQuestion, form: FpgaForm, reached_s: float) -> AcceleratedRegion | None:
-    """The run of fewer layers that promises most, by what the accelerator takes now and others take of every node alone."""
-    graph, device = asked.graph, accelerated_device(asked.platform)
-    assert form.judged is not None, "asked of accelerators only"
-    assert device.clock_hz is not None, "costs of an FPGA need its clock"
-    others = []
+def _elsewhere(asked: PlanQuestion, device: Device) -> Elsewhere | None:
+    """What nodes take on the fastest device but the accelerator, alone; None where limits leave no plan on these."""
+    graph, host, others = asked.graph, asked.platform.host, []
     for other in (d for d in asked.platform.devices if d.name != device.name):
         able = {n.name for n in graph.nodes if why_not(graph, n, other) is None}
-        plan = asked.tried(FpgaForm(asked.platform, {
-            n.name: whole_on(other.name if n.name in able else asked.platform.host) for n in graph.nodes}))
+        alone = {n.name: whole_on(other.name if n.name in able else host) for n in graph.nodes}
+        plan = asked.tried(FpgaForm(asked.platform, alone))
         others += [] if plan is None else [[node.compute_s for node in plan.nodes]]
     if not others:
         return None
-    at = [i for i, node in enumerate(graph.nodes) if node.name in form.held]
-    return promising_run(graph, AcceleratedRegion(at[0], at[-1] + 1), form.judged.clocks / device.clock_hz,
-                         [min(each) for each in zip(*others, strict=True)], asked.options.goal is Goal.THROUGHPUT, reached_s)
+    route = asked.platform.route(host, device.name)
+    return Elsewhere([min(each) for each in zip(*others, strict=True)], sum(link.latency_s for link in route),
+                     sum(1 / link.bandwidth_bytes_per_s for link in route))
 
 
 def apart(asked: PlanQuestion, together: FpgaForm | None) -> list[Architecture]:
@@ -293,55 +316,67 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
     """
     graph, goal, device = asked.graph, asked.options.goal, accelerated_device(asked.platform)
     asked.progress(f"choose {kind} accelerator", 0, 1)
-    inside, pins, judged = _largest_that_fits(asked, device, kind, ceiling, run)
+    inside, pins, judged, proof = _largest_that_fits(asked, device, kind, ceiling, run)
     asked.progress(f"choose {kind} accelerator", 1, 1)
     for name, split in asked.pins.items():
         if pins.get(name, split) != split or (name not in pins and device.name in split.devices):
             raise UnsupportedError(f"node {name}: placed on {', '.join(split.devices)}, which an accelerator "
                                    "for other nodes does not allow; leave out --pin or --architecture")
-    what = "one frame every" if goal is Goal.THROUGHPUT else "one frame in"
+    thrifty = goal is Goal.ENERGY and proof is not None
+    what = "a frame takes" if thrifty else "one frame every" if goal is Goal.THROUGHPUT else "one frame in"
+    much = f"{joules(judged.clocks)} with the idle board's" if thrifty else counted(round(judged.clocks), "clock")
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
-            f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} "
-            f"{counted(round(judged.clocks), 'clock')}")
-    if proven(goal):
-        note += f", no accelerator of this kind below {judged.bound:,.0f} ({100 * judged.gap:.1f} % away)"
+            f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} {much}")
+    if proof or proven(goal):
+        least = joules(judged.bound) if thrifty else f"{judged.bound:,.0f}"
+        note += f", no accelerator of this kind below {least} ({100 * judged.gap:.1f} % away)"
     reasons = (reason_outside(graph, node, device, kind) for node in graph.nodes)
     outside = [f"{reason}; planned on the other devices" for reason in reasons if reason is not None]
     kinds, first = CHOICES if kind is Architecture.AUTO else (kind,), graph.position(next(iter(pins)))
-    words = accelerator_words(graph, kinds, first, first + len(pins), proven(goal))
-    return words, FpgaForm(asked.platform.with_accelerator(device.name, judged.accelerator), {**asked.pins, **pins}, judged,
-                           frozenset(pins), kinds, (note, *outside[:1]))
+    words = accelerator_words(graph, kinds, first, first + len(pins), bool(proof) or proven(goal))
+    board = asked.platform.with_accelerator(device.name, judged.accelerator)
+    return words, FpgaForm(board, {**asked.pins, **pins}, judged, frozenset(pins), kinds, (note, *outside[:1]), proof)
 
 
 def _limits(asked: PlanQuestion, device: Device, further: bool, ceiling: float) -> SearchLimits:
     """How far accelerators are sought: below the objective reached, for so long; `further` ones share that time."""
     goal, until_s = asked.options.goal, LONGER * asked.options.total_s
-    if not proven(goal) or (further and asked.options.architecture is None):
+    bounded = proven(goal) or charged(goal, asked.graph)
+    if not bounded or (further and asked.options.architecture is None):
         until_s /= len(CHOICES)
-    if not proven(goal):
+    if not bounded:
         return SearchLimits(enough=0.0, until_s=worked() + until_s)
-    return SearchLimits(ceiling * (device.clock_hz or inf), until_s=worked() + until_s)
+    return SearchLimits(ceiling * (1.0 if goal is Goal.ENERGY else device.clock_hz or inf), until_s=worked() + until_s)
 
 
 def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, ceiling: float,
-                       run: AcceleratedRegion | None) -> tuple[Graph, dict[str, Split], JudgedAccelerator]:
+                       run: AcceleratedRegion | None) -> tuple[Graph, dict[str, Split], JudgedAccelerator, FrameProof | None]:
     """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
     graph = asked.graph
     region, smaller = run or region_of(graph, device, kind), smaller_regions(graph, device)
     while True:
         pins = pinned(graph, region, device.name)
-        if (held := frozenset(pins)) not in asked.inside:
-            alone = cut_out(graph, pins, asked.platform.host, device.name)
-            asked.inside[held] = alone, Blocks(alone, device)
-        inside, blocks = asked.inside[held]
+        inside, blocks = _inside(asked, pins, device)
         limits = _limits(asked, device, kind is not Architecture.AUTO or run is not None, ceiling)
         try:
-            return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits, blocks)
+            if not charged(asked.options.goal, graph) or kind is Architecture.DHM:
+                return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits, blocks), None
+            kinds = CHOICES if kind is Architecture.AUTO else (kind,)
+            return inside, pins, *best_charged(graph, asked.platform, region, inside, blocks, kinds, asked.options.goal, limits,
+                                               asked.progress)
         except InfeasibleError:
             found = next((r for r in smaller if 0 < r.stop - r.start < region.stop - region.start), None)
             if kind in ARRAYS_ALONE or found is None or run is not None:
                 raise
             region = found
+
+
+def _inside(asked: PlanQuestion, pins: Assignment, device: Device) -> tuple[Graph, Blocks]:
+    """The nodes that an accelerator holds as a graph of their own, and arrays for them as far as they are priced."""
+    if (held := frozenset(pins)) not in asked.inside:
+        alone = cut_out(asked.graph, pins, asked.platform.host, device.name)
+        asked.inside[held] = alone, Blocks(alone, device)
+    return asked.inside[held]
 
 
 def cut_out(graph: Graph, pins: Assignment, host: str, device: str) -> Graph:

@@ -74,7 +74,7 @@ def _wrapped(cells: Sequence[str], limit: int) -> list[str]:
     return [f"{before}{words[0]}".rstrip(), *(" " * len(before) + more for more in words[1:])]
 
 
-def inspection(graph: Graph) -> dict[str, Any]:
+def inspection(graph: Graph, labels: Sequence[str] = ()) -> dict[str, Any]:
     """What `dovetail inspect` knows, as JSON."""
     board = load_platform(INSPECTION_BOARD)
     layers = []
@@ -89,7 +89,7 @@ def inspection(graph: Graph) -> dict[str, Any]:
                        "reasons": {name: reason for name, reason in refusals.items() if reason}})
     return {"name": graph.name, "inputs": {n: list(graph.shape(n)) for n in graph.inputs},
             "outputs": {n: list(graph.shape(n)) for n in graph.outputs}, "quantized": graph.quantized,
-            "macs": graph.macs, "parameters": graph.parameters, "layers": layers}
+            "macs": graph.macs, "parameters": graph.parameters, **({"labels": list(labels)} if labels else {}), "layers": layers}
 
 
 def inspection_table(document: Mapping[str, Any]) -> str:
@@ -101,6 +101,8 @@ def inspection_table(document: Mapping[str, Any]) -> str:
     kind = "quantized" if document["quantized"] else "float"
     head = f"{document['name']}: {kind}, {document['macs']:,} MACs, {counted(document['parameters'], 'parameter')}, " \
            f"{counted(len(rows), 'layer')}"
+    if labels := document.get("labels"):
+        head += f", {counted(len(labels), 'class', 'classes')}: {', '.join(labels[:3])}{', …' if len(labels) > 3 else ''}"
     body = table(["layer", "operator", "output", "MACs", "params", "runs on", "attributes"], rows, right=(3, 4))
     reasons = [f"  {layer['name']}: {reason}" for layer in document["layers"] for reason in layer["reasons"].values()]
     return "\n".join([head, "", body, *(["", "why not everywhere:", *reasons] if reasons else [])])
@@ -333,7 +335,10 @@ def synthesis_table(results: Sequence[Mapping[str, Any]], build: Build) -> str:
         lines += [f"{result['segment']} for {result['family']} ({result['tool']})",
                   table(["resource", "counted", "planned", "available"], rows, right=(1, 2, 3)), *result["notes"]]
         if "fmax_hz" in result:
-            lines.append(f"clock after place and route: {hertz(result['fmax_hz'])}")
+            several = len(result["routes"]) > 1
+            lines.append(f"clock of {result['routed']} after place and route: {hertz(result['fmax_hz'])}"
+                         + (f" in the median of {len(result['routes'])} seeds" if several else ""))
+            lines += [f"  seed {r['seed']}: {hertz(r['fmax_hz'])}, {r['critical_path']}" for r in result["routes"]]
         if other:
             lines.append(f"{device.name} is a {device.family}: its registers and DSPs are other blocks than those of "
                          f"{result['family']}, so that none are shown as planned or available")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from inspect import isfunction
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -174,3 +175,9 @@ def test_a_pytorch_module_is_traced_and_left_as_it_was() -> None:
 
     with pytest.raises(dt.ModelError, match=r"Wayward: PyTorch cannot export it \(.*no.*\); export it yourself"):
         dt.inspect(Wayward(), example=FRAMES)
+
+
+def test_every_function_says_what_it_raises() -> None:
+    functions = {name: found for name in dt.__all__ if isfunction(found := getattr(dt, name))}
+    assert len(functions) > 10
+    assert [name for name, found in functions.items() if "Raises:" not in (found.__doc__ or "")] == []

@@ -42,6 +42,7 @@ def dovetail(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
                           text=True, check=False)
 
 
+@pytest.mark.slow("starts the command for each kind")
 def test_a_board_a_solver_and_an_operator_are_used_as_ours_are(installed: Path) -> None:
     done = dovetail(installed, "plan", "small.onnx", "-p", "bench-top", "--solver", "host-alone", "--bits", "6", "--json", "-")
     assert done.returncode == 0, done.stderr

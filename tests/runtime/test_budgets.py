@@ -67,7 +67,7 @@ def test_synthesis_of_what_cannot_fit_is_refused_before_the_synthesizer_is_looke
     with pytest.raises(ToolError, match="/nowhere/yosys is not an executable file"):
         pipeline.synthesize_build(small, "ecp5")
     with pytest.raises(UsageError, match=r"^--route: .* for xcup; open tools route ECP5 alone, pass --family ecp5$"):
-        pipeline.synthesize_build(small, "xcup", route=True)
+        pipeline.synthesize_build(small, "xcup", seeds=1)
 
 
 def test_routing_needs_the_router_and_tells_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +77,15 @@ def test_routing_needs_the_router_and_tells_the_clock(tmp_path: Path, monkeypatc
                              assignment={first.name: whole_on("fpga")})
     monkeypatch.setenv("DOVETAIL_NEXTPNR", "/nowhere/nextpnr-ecp5")
     with pytest.raises(ToolError, match="/nowhere/nextpnr-ecp5 is not an executable file; correct or unset DOVETAIL_NEXTPNR"):
-        pipeline.synthesize_build(build, route=True)
+        pipeline.synthesize_build(build, seeds=1)
     assert not (build.folder / "synthesis.json").exists()
     counted = Synthesis("ecp5", "Yosys", "0.0", {}, {"lut4": 1.0}, (), 0.0, False)
     monkeypatch.setattr(pipeline, "synthesize", lambda design, family, progress: counted)
-    monkeypatch.setattr(pipeline, "place_ecp5", lambda design, size, freq_mhz: Placement(64.0, {size: 1}, {}, False))
-    (found,) = pipeline.synthesize_build(build, route=True)
-    assert found["fmax_hz"] == 64e6
-    assert "clock after place and route: 64.0 MHz" in synthesis_table([found], build)
+    monkeypatch.setattr(pipeline, "place_ecp5", lambda design, size, seed, freq_mhz, pins: Placement(
+        60.0 + seed, {size: 1}, {}, f"from a to {design.top}", False))
+    (found,) = pipeline.synthesize_build(build, seeds=3)
+    assert found["fmax_hz"] == 62e6
+    assert found["routed"].endswith("_axi")
+    said = synthesis_table([found], build)
+    assert f"clock of {found['routed']} after place and route: 62.0 MHz in the median of 3 seeds" in said
+    assert f"  seed 3: 63.0 MHz, from a to {found['routed']}" in said

@@ -89,6 +89,7 @@ def test_parts_are_those_of_the_program() -> None:
     assert count_parts(graph, found.assignment) == len(lower(graph, found.assignment).segments)
 
 
+@pytest.mark.slow("plans a network many times")
 def test_a_limit_on_parts_holds_and_says_what_it_costs() -> None:
     graph, most, quick = network(), 4, replace(PROOF, time_limit_s=0.3)
     free, _ = make_plan(graph, BOARD, quick)
@@ -108,6 +109,7 @@ def test_a_limit_that_is_kept_anyway_changes_nothing() -> None:
     assert (kept.assignment, kept.notes) == (free.assignment, free.notes)
 
 
+@pytest.mark.slow("plans a network many times")
 def test_pins_that_need_more_parts_are_refused_with_the_fewest() -> None:
     names = [n.name for n in network().nodes]
     pins = {name: whole_on("gpu" if i % 2 else "cpu") for i, name in enumerate(names)}
@@ -122,6 +124,7 @@ def test_options_that_mean_nothing_are_refused() -> None:
         Options(fill=1.5)
 
 
+@pytest.mark.slow("plans a network many times")
 def test_a_plan_fills_the_fpga_no_further_than_it_says() -> None:
     by_default, _ = make_plan(network(), BOARD, PROOF)
     full, _ = make_plan(network(), BOARD, replace(PROOF, fill=1.0))

@@ -18,6 +18,8 @@ from dovetail.errors import UsageError
 from dovetail.ir.onnx.builder import Normal, OnnxBuilder
 from dovetail.zoo import yolo
 
+pytestmark = pytest.mark.slow("builds every network")
+
 NAMES = zoo.names()
 SMALL = 64
 WITHOUT_BATCH_NORM = {"alexnet", "vgg16", "squeezenet1.0", "squeezenet1.1"}

@@ -43,7 +43,7 @@ def inspect(model: Model, *, shapes: Mapping[str, Shape] | None = None, example:
         UsageError: a PyTorch module without an example, or something that is no model.
     """
     found = _imported(model, shapes, example)
-    return Inspection(found.graph, found.notes, terminal.inspection(found.graph))
+    return Inspection(found.graph, found.notes, terminal.inspection(found.graph, found.labels))
 
 
 def quantize(model: Model, calibration: Calibration | None = None, *, options: Options | None = None,

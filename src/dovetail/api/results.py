@@ -38,6 +38,14 @@ def briefly(plan: Plan) -> str:
     return f"{plan.model} on {plan.platform}: {figures} per frame, {near}"
 
 
+def plan_rows(plan: Plan) -> Rows:
+    """A plan as a table: a row per layer."""
+    return [{"layer": cost.node, "device": terminal.shares(plan.assignment[cost.node]), "latency_s": cost.latency_s,
+             "compute_s": cost.compute_s, "compute_low_s": cost.interval_s[0], "compute_high_s": cost.interval_s[1],
+             "transfer_s": cost.transfer_s, "transfer_bytes": cost.transfer_bytes, "energy_j": cost.energy_j,
+             "extrapolated": cost.extrapolated, "area": terminal.area(cost), "why": cost.why} for cost in plan.nodes]
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Inspection(Shown):
     """What is in a network, and which kind of device can take what: a row per layer."""
@@ -147,10 +155,7 @@ class Planned(Shown):
         return f"{self.plan.model} on {self.plan.platform}: {verdict(plan_fields(self.plan))}"
 
     def rows(self) -> Rows:
-        return [{"layer": cost.node, "device": terminal.shares(self.plan.assignment[cost.node]), "latency_s": cost.latency_s,
-                 "compute_s": cost.compute_s, "compute_low_s": cost.interval_s[0], "compute_high_s": cost.interval_s[1],
-                 "transfer_s": cost.transfer_s, "transfer_bytes": cost.transfer_bytes, "energy_j": cost.energy_j,
-                 "extrapolated": cost.extrapolated, "area": terminal.area(cost), "why": cost.why} for cost in self.plan.nodes]
+        return plan_rows(self.plan)
 
     def document(self) -> dict[str, Any]:
         """The plan as `dovetail plan --json` prints it."""
@@ -231,6 +236,9 @@ def compare(first: str | Path | Planned | Build, second: str | Path | Planned | 
     """What differs between two plans or builds: figures, layers that moved, resources.
 
     Each is a result of `plan` or `compile`, a plan's file, or a build folder.
+
+    Raises:
+        UsageError: a path holds neither a plan nor a build.
     """
     return comparison.PlanComparison(*(
         comparison.Side(f"{x.plan.model} on {x.plan.platform}", x.plan) if isinstance(x, Planned | Build)

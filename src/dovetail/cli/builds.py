@@ -59,12 +59,16 @@ def add_commands(commands: options.Commands) -> None:
     synth = commands.on_build("synth", "count the FPGA part's resources with an open synthesizer",
                               "dovetail synth build/model --family ecp5")
     synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
-    synth.add_argument("--route", action="store_true", help="place and route it too, which tells its clock (ecp5, by nextpnr)")
+    synth.add_argument("--route", action="store_true", help="place and route it too, with its AXI shell, which tells its clock "
+                       "(ecp5, by nextpnr)")
+    synth.add_argument("--seeds", type=int, metavar="N", help="with --route: from so many beginnings, of which the median "
+                       "counts (default: 1)")
 
-    export = commands.on_build("export", "write the FPGA parts as projects for a vendor's tool, or the open one",
+    export = commands.on_build("export", "write FPGA parts as projects for a vendor's tool or the open one, or all parts as ONNX",
                                "dovetail export build/model --vendor quartus -o projects/model")
-    export.add_argument("--vendor", required=True, choices=("quartus", "vivado", "oss"),
-                        help="quartus (Cyclone), vivado (UltraScale, UltraScale+), oss (ECP5: Yosys, nextpnr, Project Trellis)")
+    export.add_argument("--vendor", required=True, choices=("quartus", "vivado", "oss", "onnx"),
+                        help="quartus (Cyclone), vivado (UltraScale, UltraScale+), oss (ECP5: Yosys, nextpnr, Project Trellis), "
+                             "onnx (every part, whatever its device, for ONNX Runtime alone; pieces.json joins them)")
     export.add_argument("--part", help="the device's order code (default: the board's)")
     export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, a project per hardware part")
 

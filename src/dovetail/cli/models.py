@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_model, add_numbers, add_trust
+from dovetail.cli.options import Commands, add_model, add_numbers, add_table, add_trust
 
 
 def add_commands(commands: Commands) -> None:
@@ -12,6 +12,7 @@ def add_commands(commands: Commands) -> None:
     inspect = commands.add("inspect", "layers, MACs, parameters, and what each kind of device can take",
                            "dovetail inspect examples/fashion/fashion.onnx")
     add_model(inspect)
+    add_table(inspect)
 
     zoo = commands.add("zoo", "the papers' networks as ONNX with seeded weights; without a name, the table",
                        "dovetail zoo mobilenet-v2 --size 96 -o m.onnx")

@@ -43,7 +43,7 @@ class Commands:
 
 def add_model(sub: argparse.ArgumentParser) -> None:
     """The model file and the shapes of its inputs."""
-    sub.add_argument("model", type=Path, help="an ONNX file, float or QDQ")
+    sub.add_argument("model", type=Path, help="an ONNX file, float or QDQ, or a folder with model.onnx and config.json")
     sub.add_argument("--shape", action="append", default=[], metavar="INPUT=1,3,224,224",
                      help="the shape of an input with symbolic dimensions; repeatable")
 
@@ -125,6 +125,11 @@ def refuse_unused(where: str, given: Mapping[str, object], remedy: str) -> None:
     """
     if named := [name for name, value in given.items() if value is not None and value is not False and value != []]:
         raise UsageError(f"{where}: {' and '.join(named)} would have no effect; {remedy}")
+
+
+def add_table(sub: argparse.ArgumentParser) -> None:
+    """The option that writes a command's table for other programs."""
+    sub.add_argument("--table", type=Path, metavar="FILE", help="write the table, in SI units, as .csv or .parquet")
 
 
 def shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:

@@ -21,7 +21,7 @@ from dovetail.progress import Progress
 PLAIN = {"─": "-", "…": "...", "µ": "u", "·": ".", "–": "-", "—": "-", "±": "+-", "×": "x", "→": "->", "≥": ">=", "≤": "<=",
          "∞": "inf", "✓": "+", "✗": "x", "\u202f": " ", "\u00a0": " "}
 """What stands for our signs where the encoding lacks them."""
-LINES_S = 5.0
+LINES_S = 2.0
 """Seconds between two lines on the progress of one stage. Chosen, not measured."""
 
 

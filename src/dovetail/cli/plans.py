@@ -21,6 +21,7 @@ def add_commands(commands: options.Commands) -> None:
     options.add_numbers(plan)
     options.add_saved_plan(plan)
     plan.add_argument("-o", "--output", type=Path, help="write the plan as JSON to this file")
+    options.add_table(plan)
     plan.add_argument("--certificate", type=Path, metavar="FILE",
                       help="write a proof of the bound to this file, which `dovetail check` verifies without "
                            "the planner; the plan then states the bound that is proven in it")
@@ -47,6 +48,7 @@ def add_commands(commands: options.Commands) -> None:
                         help="seconds to search for each point that is not proven sooner, counted in work, so that every machine "
                              "finds the same points (default: %(default)s)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
+    options.add_table(pareto)
 
     bits = commands.add("bits", "int8, int4 or LQ codes, layer by layer: the measured front of accuracy, latency and area",
                         "dovetail bits model.onnx --data test.npz --calibration train.npz -p tx2-c10gx -o bits/model")

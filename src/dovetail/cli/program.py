@@ -30,7 +30,7 @@ examples:
   dovetail synth build/model                       resources of the FPGA part
 """
 GROUPS = {
-    "start here": ("doctor", "zoo", "inspect"),
+    "start here": ("docs", "doctor", "zoo", "inspect"),
     "numbers": ("quantize", "evaluate", "bits", "train"),
     "plans": ("platforms", "plan", "studio", "pareto", "compare", "check"),
     "builds": ("compile", "verify", "run", "serve", "report"),
@@ -44,7 +44,7 @@ ACTIONS = {
     "plan": "plans", "check": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds",
     "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "power": "builds", "report": "builds",
     "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
-    "serve": "serve", "doctor": "setup", "new-board": "setup", "compare": "plans", "studio": "studio",
+    "serve": "serve", "docs": "setup", "doctor": "setup", "new-board": "setup", "compare": "plans", "studio": "studio",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]

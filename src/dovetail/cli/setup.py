@@ -1,4 +1,4 @@
-"""Commands on the installation: what is there and what is missing, and a board of one's own."""
+"""Commands on the installation: its documentation, what is there and what is missing, and a board of one's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ TEMPLATE = "zcu102"
 
 
 def add_commands(commands: Commands) -> None:
-    """`doctor`, `new-board`."""
+    """`docs`, `doctor`, `new-board`."""
+    docs = commands.add("docs", "where the documentation is, as pages that need no network", "dovetail docs --open")
+    docs.add_argument("--open", action="store_true", help="open it in the browser")
     commands.add("doctor", "what is installed, what is missing, what it is for and how to get it", "dovetail doctor --json -")
     board = commands.add("new-board", "a commented board file to edit, with the numbers of a board that comes along",
                          "dovetail new-board my-board -o my-board.toml --from zcu102")

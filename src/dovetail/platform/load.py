@@ -62,7 +62,11 @@ FLOP_PER_S_PER_CORE = 16e9
 
 
 def platform_names() -> tuple[str, ...]:
-    """Names of the boards that come with Dovetail; one ending in `:N` wants a number there, see `example_of`."""
+    """Names of the boards that come with Dovetail; one ending in `:N` wants a number there, see `example_of`.
+
+    Raises:
+        PlatformError: a plug-in's board has the name of another.
+    """
     return tuple(sorted([THIS_MACHINE, *(name + MARK if REPEAT in board else name for name, board in _shipped().items())]))
 
 
@@ -91,7 +95,11 @@ def _plugged(name: str) -> Mapping[str, Any]:
 
 
 def load_platform(name_or_path: str) -> Platform:
-    """A shipped board by name, `this-machine`, or any board file by its path; a count may follow as in `fic:4`."""
+    """A shipped board by name, `this-machine`, or any board file by its path; a count may follow as in `fic:4`.
+
+    Raises:
+        PlatformError: the board is unknown, or its file wrong.
+    """
     if name_or_path == THIS_MACHINE:
         return _platform(TomlTable(f"platform {THIS_MACHINE}", this_machine_entries()))
     name, count = split_count(name_or_path)

@@ -303,7 +303,12 @@ def real_results(graph: Graph, results: Mapping[str, Array]) -> dict[str, Array]
 
 def run(build: Build, inputs: Mapping[str, Array], progress: Progress | None = None,
         record: RunRecord | None = None) -> dict[str, Array]:
-    """Float frames in, float results out, computed by the plan's devices; warns as `stored_inputs` does."""
+    """Float frames in, float results out, computed by the plan's devices; warns as `stored_inputs` does.
+
+    Raises:
+        UsageError: frames do not fit the network.
+        ToolError: a simulator is missing or failed.
+    """
     return real_results(build.graph, run_stored(build, stored_inputs(build, inputs), progress, record))
 
 

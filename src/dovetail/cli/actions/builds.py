@@ -27,11 +27,13 @@ from dovetail.report.perfetto import write_trace
 from dovetail.report.verdict import measured_sentence
 from dovetail.runtime.build import Build, load_build, read_json, run
 from dovetail.runtime.measured import run_stream, summary, trace_timeline
+from dovetail.runtime.pieces import PIECES, export_pieces
 from dovetail.runtime.power import measure_power, power_json
 from dovetail.runtime.record import RunRecord
 from dovetail.runtime.transports.attach import with_boards
 from dovetail.runtime.weights import with_weights
 from dovetail.runtime.workers import OnFailure, StreamOptions
+from dovetail.words import counted
 
 
 def evaluate_command(options: argparse.Namespace) -> int:
@@ -159,8 +161,12 @@ def _stream_options(options: argparse.Namespace, build: Build) -> StreamOptions 
 def synth_command(options: argparse.Namespace) -> int:
     """Run `dovetail synth`."""
     build = open_build(options)
+    if not options.route:
+        refuse_unused("synth", {"--seeds": options.seeds}, "give --route with it")
+    if options.seeds is not None and options.seeds < 1:
+        raise UsageError(f"--seeds {options.seeds}: not a number of beginnings; 1 or more are possible")
     with progress_bar() as progress:
-        results = pipeline.synthesize_build(build, options.family, progress, options.route)
+        results = pipeline.synthesize_build(build, options.family, progress, (options.seeds or 1) if options.route else 0)
     pipeline.write_report(build)
     emit(options.json, results, lambda: terminal.synthesis_table(results, build))
     return 0
@@ -168,6 +174,12 @@ def synth_command(options: argparse.Namespace) -> int:
 
 def export_command(options: argparse.Namespace) -> int:
     """Run `dovetail export`."""
+    if options.vendor == "onnx":
+        refuse_unused("export --vendor onnx", {"--part": options.part}, "leave it out, no device is built for")
+        files = export_pieces(open_build(options), options.output)
+        emit(options.json, {"schema": 1, "vendor": "onnx", "files": [str(f) for f in files]},
+             lambda: f"{options.output}: {counted(len(files), 'part')} for ONNX Runtime, joined as {PIECES} says")
+        return 0
     folders = pipeline.export_build(open_build(options), options.vendor, options.output, options.part)
     command = VENDORS[options.vendor].command
     document = {"schema": 1, "vendor": options.vendor, "command": command, "projects": [str(folder) for folder in folders]}

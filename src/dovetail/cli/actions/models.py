@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dovetail import terminal
+from dovetail.api.results import Inspection
 from dovetail.cli.options import refuse_unused, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import UsageError
@@ -16,14 +17,18 @@ from dovetail.numbers import decide_numbers
 from dovetail.numerics import quality
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quantize import DEFAULT_BITS
+from dovetail.shown import check_table
 from dovetail.words import counted
 
 
 def inspect_command(options: argparse.Namespace) -> int:
     """Run `dovetail inspect`."""
+    check_table(options.table)
     imported = read_model(options.model, shapes(options))
     warn(imported.notes)
-    document = terminal.inspection(imported.graph)
+    document = terminal.inspection(imported.graph, imported.labels)
+    if options.table is not None:
+        Inspection(imported.graph, imported.notes, document).save_table(options.table)
     emit(options.json, document, lambda: terminal.inspection_table(document))
     return 0
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from io import StringIO
 
 from dovetail import pipeline, terminal
+from dovetail.api.results import ParetoFront, plan_rows
 from dovetail.certificate.check import check
 from dovetail.certificate.file import RefusedError, read
 from dovetail.certify import certify, divided
@@ -28,6 +29,7 @@ from dovetail.partition.plan_json import front_to_json, plan_from_json, plan_to_
 from dovetail.planning import weighed
 from dovetail.report.fronts import bits_page, front_svg
 from dovetail.runtime.build import read_json
+from dovetail.shown import check_table, write_table
 from dovetail.widths import front_of_bits
 
 BITS = "bits.json"
@@ -38,6 +40,7 @@ def plan_command(options: argparse.Namespace) -> int:
     """Run `dovetail plan`."""
     for file in filter(None, (options.output, options.certificate)):
         check_file(file)
+    check_table(options.table)
     board, wanted = board_and_planning(options)
     with progress_bar() as progress:
         graph, notes = graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
@@ -59,6 +62,8 @@ def plan_command(options: argparse.Namespace) -> int:
         replace_text(options.output, pipeline.dump(document))
     if options.certificate is not None:
         replace_text(options.certificate, proof)
+    if options.table is not None:
+        write_table(options.table, plan_rows(plan))
     emit(options.json, document, lambda: terminal.plan_table(plan))
     return 0
 
@@ -106,6 +111,7 @@ def pareto_command(options: argparse.Namespace) -> int:
     """Run `dovetail pareto`."""
     if options.output:
         check_file(options.output)
+    check_table(options.table)
     board, limit_s = named_board(options), above_zero("--time-limit", options.time_limit)
     with progress_bar() as progress:
         graph, notes = graph_to_plan(options.model, shapes=shapes(options), progress=progress)
@@ -115,6 +121,8 @@ def pareto_command(options: argparse.Namespace) -> int:
     found = replace(found, notes=(*found.notes, *notes))
     if options.output:
         replace_text(options.output, front_svg(found))
+    if options.table is not None:
+        write_table(options.table, ParetoFront(found).rows())
     emit(options.json, front_to_json(found), lambda: terminal.front_table(found))
     return 0
 

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import webbrowser
 from pathlib import Path
 
+import dovetail
 from dovetail import terminal
 from dovetail.cli.output import emit
 from dovetail.doctor import Finding, Presence, as_document, examine
+from dovetail.errors import UsageError
 from dovetail.files import check_file, replace_text
 from dovetail.platform.template import board_template
 from dovetail.words import counted, plural
 
 MARKS = {Presence.FOUND: "✓", Presence.MISSING: "–", Presence.BROKEN: "✗"}
+
+
+def docs_command(options: argparse.Namespace) -> int:
+    """Run `dovetail docs`."""
+    page = Path(dovetail.__file__).parent / "site" / "index.html"
+    if not page.is_file():
+        raise UsageError("dovetail docs: no pages are written in the clone that this runs from; run `make docs` there")
+    emit(options.json, {"schema": 1, "file": str(page)}, page.as_uri)
+    if options.open:
+        webbrowser.open(page.as_uri())
+    return 0
 
 
 def doctor_command(options: argparse.Namespace) -> int:
