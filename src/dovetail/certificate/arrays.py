@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.certificate.engines import NEVER
 from dovetail.cost.array import BlockCost, Config, block_cost, needs_limit, reason_refused
 from dovetail.cost.array_area import SOFT_LOGIC
-from dovetail.cost.array_floors import Floors, least_clocks, least_resources
+from dovetail.cost.array_floors import BlockNeeds, Floors, least_clocks, least_resources, needs_behind
 from dovetail.cost.folded import twins_allowed
 from dovetail.errors import UnsupportedError
 from dovetail.hardware.arrays.layers import ArrayLayers, counts_bits, layers_of
@@ -93,6 +93,7 @@ class Arrays:
         self.known: dict[int, _Known] = {}
         self.behind: dict[int, ArrayLayers | None] = {}
         self.costs: dict[tuple[int, Config], BlockCost | None] = {}
+        self.needs: dict[Config, list[BlockNeeds]] = {}
         self.sketches: dict[tuple[int, Config], dict[str, float] | None] = {}
 
     def nodes(self, cut: int) -> list[str]:
@@ -117,10 +118,14 @@ class Arrays:
         longest = next(layers for cut in range(self.start, self.stop) if (layers := self.layers(cut)) is not None)
         return longest, least_clocks(longest, self.configs)
 
+    def _first(self, cut: int) -> int:
+        """The number of the first layer behind a cut among those of the longest run."""
+        behind = set(self.nodes(cut))
+        return next(i for i, layer in enumerate(self._floors[0].layers) if layer.node in behind)
+
     def floors(self, cut: int, alone: bool = False) -> Floats:
         """Clocks of every array behind a cut at the least: between frames, or of one `alone`."""
-        (longest, floors), behind = self._floors, set(self.nodes(cut))
-        first = next(i for i, layer in enumerate(longest.layers) if layer.node in behind)
+        first, floors = self._first(cut), self._floors[1]
         return np.array([(f.alone if alone else f.between)[first] for f in floors])
 
     def parts(self, resources: Mapping[str, float], config: Config) -> list[float]:
@@ -135,14 +140,18 @@ class Arrays:
 
     def _of(self, cut: int) -> _Known:
         if cut not in self.known:
-            layers, plain = self.layers(cut), dict[Config, dict[str, float]]()
-            rows = list[list[float]]()
-            for config in self.configs if layers is not None else ():
-                assert layers is not None
-                own = replace(config, soft=0, map_bytes=0)
-                if own not in plain:
-                    plain[own] = least_resources(layers.layers, own, self.device.model)
-                rows.append(self.parts(plain[own], config))
+            layers, rows, known = self.layers(cut), list[list[float]](), dict[Config, dict[str, float]]()
+            if layers is not None:
+                first, longest = self._first(cut), self._floors[0].layers
+                alike = layers.layers == longest[first:]
+                for config in self.configs:
+                    own = replace(config, soft=0, map_bytes=0)
+                    if own not in self.needs:
+                        self.needs[own] = needs_behind(longest, own)
+                    if own not in known:
+                        known[own] = (self.needs[own][first].resources(self.device.model) if alike else
+                                      least_resources(layers.layers, own, self.device.model))
+                    rows.append(self.parts(known[own], config))
             self.known[cut] = _Known(np.array(rows).reshape(-1, len(self.names)), np.zeros(len(rows), dtype=np.int64),
                                      *((self.floors(cut), self.floors(cut, True)) if rows else (np.zeros(0), np.zeros(0))))
         return self.known[cut]

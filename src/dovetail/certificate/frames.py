@@ -91,7 +91,7 @@ class FrameTables:
         shape = shape_of(graph, node)
         rows = folds_of(shape, twins_allowed(device))
         table = folds_of_one(shape, rows[rows[:, 3] > 0])
-        until = _until(table)
+        until, behind, edges = _until(table), table.tails, table.stages
         each = LONGEST // layer_pace(graph, node, LONGEST)
         resources, limits = table.resources(dhm_model(device.model)), device.resources
         parts = np.array([resources[:, k] / limits[r] for k, r in enumerate(resource_names(dhm_model(device.model)))
@@ -104,8 +104,8 @@ class FrameTables:
             if len(on):  # of those that are on offer all the while none is chosen that fills more than another
                 always = (table.steps[on] <= start // each) & (until[on] > last // each)
                 on = on[sums[on] * (1 - ROUNDED) <= sums[on][always].min(initial=inf)]
-                folded[k] = float((np.maximum(table.tails[on], fills * start) + table.stages[on]).min())
-                stages[k] = float(table.stages[on].min())
+                folded[k] = float((np.maximum(behind[on], fills * start) + edges[on]).min())
+                stages[k] = float(edges[on].min())
                 plain[k] = plain[k] if mapped <= largest[on].max() else inf
         return folded, stages, plain
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from math import floor, prod
 from operator import or_
 from typing import NamedTuple
 
-from dovetail.cost.array_area import Outline, array_pieces, outline_resources, table_memories, widest_sums
+from dovetail.cost.array_area import Outline, array_pieces, outline_resources, widest_sums
 from dovetail.hardware.arrays import jobs
 from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, Outside
 from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
@@ -189,24 +190,55 @@ def _map_beats(layers: ArrayLayers, outside: Mapping[str, Outside], rows: Sequen
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class BlockNeeds:
+    """What layers need of a block, without memories of maps: the most that any of them does."""
+
+    config: Config
+    layers: tuple[ArrayLayer, ...] = ()
+    depth: int = 0
+    phases: int = 0
+    sums: tuple[int, int] = (0, 0)
+    tables: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+
+    def before(self, layer: ArrayLayer) -> BlockNeeds:
+        """With a layer in front of them."""
+        config, filtered = self.config, layer.filtered(self.config)
+        depth = 0 if filtered else jobs.read_range(layer, config, 0, 1)[1] * prod(layer.window.kernel) * layer.turns(config)
+        phases = (1 if layer.whole else config.phases(layer.window)) if filtered else 0
+        array, depthwise = widest_sums(config, [(layer, DEPTHWISE if filtered else ARRAY)])
+        tables = list(self.tables)
+        if layer.table is not None:
+            tables[filtered] |= {layer.table}
+        return BlockNeeds(config, (layer, *self.layers), max(self.depth, depth), max(self.phases, phases),
+                          (max(self.sums[0], array), max(self.sums[1], depthwise)), (tables[0], tables[1]))
+
+    def resources(self, model_name: str, banks: Sequence[tuple[int, int]] | None = None) -> dict[str, float]:
+        """Resources at the least, by the names boards use.
+
+        `banks` are the words and widths of memories of maps; without them only that of the first map is counted.
+        """
+        config, entry = self.config, self.layers[0].reads
+        if banks is None:
+            width = min(config.inputs, entry.channels) * config.value_bits
+            banks = [(entry.pixels * config.words(entry.channels) * config.input_buffers, width)]
+        memories = [(1, words, width) for words, width in banks if words]
+        if self.depth:
+            memories.append((array_pieces(config), jobs.ARRAY_SLOTS * self.depth, config.port_bytes * 8))
+        # One table by itself may lie in look-up tables.
+        memories += [(config.inputs, TABLE_ENTRIES * len(tables), 8) for tables in self.tables if len(tables) > 1]
+        outline = Outline(config, self.depth, self.phases, self.sums, any(x.add is not None for x in self.layers), False,
+                          tuple(memories), counted_sums(config, self.layers) if config.counts else None,
+                          any(x.gated for x in self.layers))
+        return dict(outline_resources(outline, model_name))
+
+
+def needs_behind(layers: Sequence[ArrayLayer], config: Config) -> list[BlockNeeds]:
+    """What blocks need that begin with each of these layers and end with the last."""
+    return list(accumulate(reversed(layers), BlockNeeds.before, initial=BlockNeeds(config)))[:0:-1]
+
+
 def least_resources(layers: Sequence[ArrayLayer], config: Config, model_name: str,
                     banks: Sequence[tuple[int, int]] | None = None) -> dict[str, float]:
-    """Resources of a block of these layers, at the least, by the names boards use.
-
-    `banks` are the words and widths of its memories of maps; without them only that of the first map is counted.
-    """
-    engines = [(x, DEPTHWISE if x.filtered(config) else ARRAY) for x in layers]
-    phases = max((1 if x.whole else config.phases(x.window) for x, e in engines if e == DEPTHWISE), default=0)
-    depth = max((jobs.read_range(x, config, 0, 1)[1] * prod(x.window.kernel) * x.turns(config) for x, e in engines if e == ARRAY),
-                default=0)
-    entry, beat = layers[0].reads, config.port_bytes * 8
-    if banks is None:
-        width = min(config.inputs, entry.channels) * config.value_bits
-        banks = [(entry.pixels * config.words(entry.channels) * config.input_buffers, width)]
-    memories = [(1, words, width) for words, width in banks if words]
-    if depth:
-        memories.append((array_pieces(config), jobs.ARRAY_SLOTS * depth, beat))
-    memories += [m for m in table_memories(config, layers) if m[1] > TABLE_ENTRIES]  # one by itself may lie in look-up tables
-    outline = Outline(config, depth, phases, widest_sums(config, engines), any(x.add is not None for x in layers), False,
-                      tuple(memories), counted_sums(config, layers) if config.counts else None, any(x.gated for x in layers))
-    return dict(outline_resources(outline, model_name))
+    """Resources of a block of these layers, at the least, by the names boards use."""
+    return needs_behind(layers, config)[0].resources(model_name, banks)

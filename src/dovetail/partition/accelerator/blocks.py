@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.cost import Floats
 from dovetail.cost.array import Config, block_area, block_interval, block_latency, needs_limit, reason_refused
 from dovetail.cost.array_area import SOFT_LOGIC
-from dovetail.cost.array_floors import Floors, least_clocks, least_resources
+from dovetail.cost.array_floors import BlockNeeds, Floors, least_clocks, least_resources, needs_behind
 from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
 from dovetail.cost.folded import twins_allowed
 from dovetail.errors import UnsupportedError
@@ -172,6 +172,7 @@ class Blocks:
         self.intervals: dict[tuple[int, Config], float] = {}
         """Clocks of one frame and between frames, inf where there is no such block, of what was played."""
         self.least: dict[int, Floats] = {}
+        self.needs: dict[Config, list[BlockNeeds]] = {}
         self.orders: dict[tuple[int, bool], list[int]] = {}
         self.sketches: dict[tuple[int, Config], tuple[float, ...]] = {}
         self.useful: dict[tuple[int, Config], bool] = {}
@@ -203,8 +204,10 @@ class Blocks:
             rows = []
             for config in self.configs:
                 plain = replace(config, soft=0, map_bytes=0)
+                if plain not in self.needs:
+                    self.needs[plain] = needs_behind(self.layers.layers, plain)
                 if plain not in known:
-                    known[plain] = least_resources(self.layers.layers[at:], plain, self.device.model)
+                    known[plain] = self.needs[plain][at].resources(self.device.model)
                 rows.append(self._moved(tuple(known[plain].get(r, 0.0) for r in self.names), config))
             self.least[cut] = np.array(rows).reshape(-1, len(self.names))
             spend("sketches", len(known), len(known) * len(self.layers.layers[at:]))
