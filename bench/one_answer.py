@@ -1,11 +1,11 @@
 """Whether the plan that nobody helped is the best: the default beside every switch that narrows its space, with its proven gap.
 
 `python bench/one_answer.py --json FILE [--networks A,B] [--boards zcu102,ecp5-85] [--goals latency] [--shard I/N] [--draw N
---seed S]`. One row
-per network, board and goal: objective, bound, gap and seconds of computing of the default plan; whether the checker accepts its
-certificate; objectives of the plans with each switch; regret, by which fraction the best of these is better; date and commit.
-Rows that FILE holds are not run again; `--shard 2/4` runs every fourth row from the second on, `--draw 30` some rows, drawn
-by a seed. Planning alone: plans are estimates, without thrift, one frame at a time, clocks as boards assume.
+--seed S] [--jobs N --minutes M]`. One row per network, board and goal: objective, bound, gap and seconds of computing of the
+default plan; whether the checker accepts its certificate; objectives of the plans with each switch; regret, by which fraction
+the best of these is better; date and commit. Rows that FILE holds are not run again; `--shard 2/4` runs every fourth row from
+the second on, `--draw 30` some rows, drawn by a seed. `--jobs` makes rows side by side; what crashed or was not ended with the
+time stands in `unfinished`. Planning alone: plans are estimates, without thrift, one frame at a time, clocks as boards assume.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from dovetail.platform.load import load_platform
 from dovetail.space import Space
 from lib.parts import held
 from lib.planning.cases import chosen, graph_of
+from lib.workers import side_by_side
 
 BOARDS = "tx2-c10gx,ecp5-85,zcu102,zc706,kcu105"
 GOALS = "latency,energy,throughput"
@@ -127,41 +129,62 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             "median_computing_s": float(np.median(seconds)), "longest_computing_s": float(seconds.max())}
 
 
-def main() -> None:
+def made(wanted: Sequence[str], certified: bool, code: str) -> Row:
+    """One row, with when and by which code it was made."""
+    network, board, goal = wanted
+    date = datetime.now(UTC).date().isoformat()
+    return {**row(network, graph_of(network), board, goal, certified), "date": date, "commit": code}
+
+
+def told(row: Row) -> str:
+    """A row in a line."""
+    return f"{row['network']:20} {row['board']:10} {row['goal']:10} " + (row["error"] if "error" in row else (
+        f"{row['objective']:.6g}  gap {row['gap']:7.2%}  regret {row['regret'] or 0:7.2%}  "
+        f"{row['computing_s']:5.1f} s  {row['status']}  {row.get('refused', '')}"))
+
+
+def asked() -> tuple[argparse.Namespace, list[tuple[str, str, str]]]:
+    """Options, and the rows they ask for in their order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--networks", help="comma-separated; all of the zoo and of the onnx package unless told")
     parser.add_argument("--boards", default=BOARDS)
     parser.add_argument("--goals", default=GOALS)
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="every Nth row from the Ith on (default: %(default)s)")
-    parser.add_argument("--draw", type=int, metavar="N", help="so many of these rows, drawn by --seed")
+    parser.add_argument("--draw", type=int, metavar="N", help="so many of these rows, in an order drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="rows at a time, each by its own process")
+    parser.add_argument("--minutes", type=float, default=inf, help="the rows not ended by then are listed as unfinished")
+    parser.add_argument("--commit", help="the code's, where git cannot say it")
     parser.add_argument("--uncertified", action="store_true", help="make no certificates, a fifth of the time of a row")
     options = parser.parse_args()
-    known = held(options.json, resume=True)
     first, every = (int(part) for part in options.shard.split("/"))
     networks = chosen(parser, "--networks", options.networks.split(",") if options.networks else None)
-    rows: list[Row] = known.setdefault("rows", [])
     wanted = [(n, b, g) for n in networks for b in options.boards.split(",") for g in options.goals.split(",")][first - 1::every]
     if options.draw:
         wanted = [wanted[k] for k in np.random.default_rng(options.seed).permutation(len(wanted))[:options.draw]]
-    graphs, code = dict[str, Graph](), commit()
-    for network, board, goal in wanted:
-        if (network, board, goal) in map(key, rows):
-            continue
-        if network not in graphs:
-            graphs = {network: graph_of(network)}
-        found = {**row(network, graphs[network], board, goal, not options.uncertified),
-                 "date": datetime.now(UTC).date().isoformat(), "commit": code}
-        rows.append(found)
-        known |= {"summary": summary(rows), "versions": f"Python {platform.python_version()}, {platform.machine()}",
-                  "command": "python bench/one_answer.py --json FILE"}
+    return options, wanted
+
+
+def main() -> None:
+    options, wanted = asked()
+    known = held(options.json, resume=True)
+    rows: list[Row] = known.setdefault("rows", [])
+    missing = [k for k in wanted if k not in set(map(key, rows))]
+    make = partial(made, certified=not options.uncertified, code=options.commit or commit())
+    for ended in side_by_side(make, missing, options.jobs, 60 * options.minutes):
+        others = [u for u in known.get("unfinished", []) if key(u) != ended.key]
+        if ended.row is None:
+            network, board, goal = ended.key
+            others.append({"network": network, "board": board, "goal": goal, "why": ended.why, "wall_s": ended.wall_s})
+        else:
+            rows.append({**ended.row, "wall_s": ended.wall_s})
+        known |= {"unfinished": others, "summary": summary(rows), "command": "python bench/one_answer.py --json FILE",
+                  "versions": f"Python {platform.python_version()}, {platform.machine()}"}
         if options.json:
             replace_text(options.json, json.dumps(known, indent=1) + "\n")
-        print(f"{network:20} {board:10} {goal:10} " + (found["error"] if "error" in found else (
-            f"{found['objective']:.6g}  gap {found['gap']:7.2%}  regret {found['regret'] or 0:7.2%}  "
-            f"{found['computing_s']:5.1f} s  {found['status']}")), flush=True)
-    print(json.dumps(summary(rows), indent=1))
+        print(" ".join((*ended.key, ended.why)) if ended.row is None else told(ended.row), flush=True)
+    print(json.dumps({**summary(rows), "unfinished": len(known.get("unfinished", []))}, indent=1))
 
 
 if __name__ == "__main__":
