@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.accelerator import config_of
+from dovetail.cost.accelerator import arrays_of, config_of
 from dovetail.cost.array import Config, block_cost
 from dovetail.cost.budget import estimate, usable
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
@@ -23,9 +23,12 @@ from dovetail.partition.accelerator.choice import Joint, least_fill, least_sum, 
 from dovetail.partition.accelerator.dedicated import engines_within
 from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch, SearchLimits
 from dovetail.partition.accelerator.splitcnn import split_cnn
-from dovetail.partition.plan import Goal
+from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.evaluate import evaluate
+from dovetail.partition.plan import Goal, whole_on
+from dovetail.partition.problem import Problem
 from dovetail.planning import Options, decide
-from dovetail.platform.accelerator import Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Device, Kind
 from dovetail.platform.load import load_platform, platform_from_dict, platform_to_dict
 from tests.numerics.lq_networks import network
@@ -340,6 +343,20 @@ def test_an_average_of_one_pixel_costs_a_plan_what_the_search_charged_it() -> No
     made = judge(graph, device, Architecture.SESL, Goal.THROUGHPUT)
     charged = estimate([graph], replace(device, accelerator=made.accelerator))
     assert charged["lut"] == pytest.approx(made.found.needs["lut"], rel=0.1)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5])
+def test_arrays_are_as_busy_as_clocks_between_frames_say(graph: Graph, cut: int) -> None:
+    platform, names = load_platform("zcu102"), tuple(n.name for n in graph.nodes)
+    config = Blocks(graph, accelerated_device(platform))(cut, inf)[0].configuration
+    design = AcceleratorDesign(Architecture.FIBHA, dict.fromkeys(names[:cut]), names[cut:], arrays_of(config))
+    device = accelerated_device(board := platform.with_accelerator("fpga", design))
+    judged = evaluate(Problem(graph, board, DeviceCosts(), Goal.THROUGHPUT), {name: whole_on("fpga") for name in names})
+    block = block_cost(graph, names[cut:], config, device)
+    assert device.clock_hz is not None
+    assert judged.busy_s["fpga engine shared by layers"] * device.clock_hz == pytest.approx(block.interval_clocks, rel=1e-12)
+    alone_s = sum(n.compute_s for n in judged.nodes if n.node in names[cut:])
+    assert alone_s * device.clock_hz == pytest.approx(block.latency_clocks)
 
 
 @pytest.mark.parametrize("kind", [Architecture.FIBHA, Architecture.SESL, Architecture.SEML, Architecture.MONOLITHIC])

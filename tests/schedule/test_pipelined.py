@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.problem import Problem
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.schedule.list_schedule import Task, Timeline, schedule
 from dovetail.schedule.pipelined import pipelined
 from tests.partition.worlds import Synthetic, chain, fork, platform, residual
@@ -39,6 +40,15 @@ def test_frames_follow_each_other_without_meeting(shape: str, seed: int) -> None
     for old, new in zip(timeline.tasks, found.tasks, strict=True):
         assert (old.name, new.start_s >= old.start_s) == (new.name, True)
         assert new.stop_s - new.start_s == pytest.approx(old.stop_s - old.start_s)
+
+
+def test_layers_on_arrays_hold_them_for_their_part_of_an_interval() -> None:
+    board = platform(0).with_accelerator("fpga", AcceleratorDesign(Architecture.SEML, {}, ("a", "b")))
+    layers = [Task("a", "fpga", "compute", "a", 0.0, 3.0), Task("b", "fpga", "compute", "b", 3.0, 4.0)]
+    found = pipelined(Timeline(tuple(layers), ()), board, 2.0)
+    assert found is not None
+    assert found.interval_s == 2.0
+    assert [(t.start_s, t.stop_s) for t in found.tasks] == [(0.0, 3.0), (3.5, 4.5)]  # the first one holds 1.5 of 2, the other 0.5
 
 
 def test_slots_that_leave_gaps_too_small_are_packed() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from dovetail.certificate.columns import Columns, Numbers
 from dovetail.cost import transfer_rates
+from dovetail.cost.accelerator import part_between_frames
 from dovetail.hardware.shares import Flags, Ints
 from dovetail.ir import Graph, Node, whole
 from dovetail.platform.device import Kind, Platform
@@ -54,6 +55,8 @@ class Rules:
     platform: Platform
     exact: bool = False
     known: dict[tuple[int, int], tuple[tuple[Any, ...], ...]] = field(default_factory=dict, repr=False, compare=False)
+    parts: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    """By device, `occupied` of its arrays."""
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -120,9 +123,20 @@ class Rules:
         """What a piece keeps busy: a processor, or on an FPGA the engine that it has to itself or shares."""
         if not self.streams[device]:
             return self.names[device]
+        return f"{self.names[device]} {SHARED if self.shares(device, node) else f'engine {node}'}"
+
+    def shares(self, device: int, node: str) -> bool:
+        """Whether a node is on arrays that serve many."""
         accelerator = self.platform.devices[device].accelerator
-        shared = accelerator is not None and node in accelerator.reusable
-        return f"{self.names[device]} {SHARED if shared else f'engine {node}'}"
+        return accelerator is not None and node in accelerator.reusable
+
+    def occupied(self, device: int, node: str) -> Any:
+        """Of the seconds of a piece by itself, the part that keeps its engine from the next frame: arrays load one meanwhile."""
+        if not self.shares(device, node):
+            return self.number(1)
+        if device not in self.parts:
+            self.parts[device] = self.number(part_between_frames(self.graph, self.platform.devices[device]))
+        return self.parts[device]
 
 
 @dataclass
@@ -189,7 +203,8 @@ def run(rules: Rules, own: Columns, places: Sequence[TensorPlaces], clock: ArmCl
         flowing = fetched & ~returned & (rules.streams[d] and alone)
         done[d] = np.where(flowing, np.maximum(first + own.alone_s[:, d], arrived + quick), arrived + compute)
         latest = np.where(here, np.maximum(latest, done[d]), latest)
-        count(rules.worker(d, node.name), np.where(here, zero + own.alone_s[:, d] if rules.streams[d] else compute, zero))
+        alone_s = zero + own.alone_s[:, d] * rules.occupied(d, node.name)
+        count(rules.worker(d, node.name), np.where(here, alone_s if rules.streams[d] else compute, zero))
     for r in sorted({r for r in own.reducer.tolist() if r >= 0}):
         sums = np.broadcast_to(own.reducer == r, shape)
         latest = np.where(sums, done.get(r, zero), latest) if r in done else np.where(sums, zero, latest)

@@ -6,7 +6,7 @@ clocks one after the other; the arrays themselves are charged once, to the first
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -148,13 +148,32 @@ def _reused(graph: Graph, node: Node, direct: ShareCosts, accelerator: Accelerat
     assert device.clock_hz is not None
     inside = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
     block = _block(graph, inside, config, device.name, device.clock_hz, device.model)
-    clocks = block.layer_clocks.get(node.name, 0)
-    if node.name == inside[0]:  # what is not a layer's own: loading, starting, leaving
-        clocks += block.latency_clocks - sum(block.layer_clocks.values())
-    seconds = np.array([max(0.0, clocks) / device.clock_hz])
+    seconds = np.array([_frame_clocks(block, inside)[node.name] / device.clock_hz])
     used = dict(block.resources)
     energy = np.array([power_w(used, device)]) * seconds
     resources = {r: np.array([used.get(r, 0.0) if node.name == inside[0] else 0.0]) for r in direct.resources}
     spread = 1 + dhm_model(device.model).clock_error
     return ShareCosts(seconds, seconds, seconds / spread, seconds * spread, energy, resources, direct.extrapolated,
                       f"{direct.source}; on reusable engines {config}, layer after layer")
+
+
+def _frame_clocks(block: BlockCost, inside: Sequence[str]) -> dict[str, float]:
+    """By node, clocks of a frame alone; the first one has what is not a layer's own: loading, starting, leaving."""
+    clocks = {name: float(block.layer_clocks.get(name, 0)) for name in inside}
+    clocks[inside[0]] = max(0.0, clocks[inside[0]] + block.latency_clocks - sum(block.layer_clocks.values()))
+    return clocks
+
+
+def part_between_frames(graph: Graph, device: Device) -> float:
+    """Of the seconds that layers take on reusable arrays, the part that keeps these from the next frame; 1 without arrays.
+
+    A frame is loaded while the arrays still work on the one before it.
+    """
+    accelerator = device.accelerator
+    config = config_of(accelerator) if accelerator is not None and accelerator.arrays else None
+    inside = tuple(n.name for n in graph.nodes if accelerator is not None and n.name in accelerator.reusable)
+    if config is None or not inside:
+        return 1.0
+    block = _block(graph, inside, config, device.name, device.clock_hz, device.model)
+    alone = sum(_frame_clocks(block, inside).values())
+    return block.interval_clocks / alone if alone else 1.0

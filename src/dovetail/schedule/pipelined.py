@@ -1,13 +1,14 @@
 """Several frames of a plan in time: each begins one interval after the one before, and no resource serves two at once.
 
 A frame's tasks keep the order of `list_schedule`, so what one needs is there; a task waits until its resource is free in every
-interval. Engines of an FPGA are resources of their own, the arrays that layers share are one.
+interval. Engines of an FPGA are resources of their own, the arrays that layers share are one. Arrays load a frame while they work
+on the one before it: where a plan says that its layers there take longer than the interval, each holds its part of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from dovetail.platform.device import Kind, Platform
@@ -44,10 +45,13 @@ def pipelined(timeline: Timeline, platform: Platform, interval_s: float) -> Pipe
     busy: dict[str, float] = {}
     for name, task in zip(names, timeline.tasks, strict=True):
         busy[name] = busy.get(name, 0.0) + task.stop_s - task.start_s
-    interval_s = max(interval_s, *busy.values())
+    arrays = {name for name, task in zip(names, timeline.tasks, strict=True) if task.node in units.get(task.resource, ())}
+    interval_s = max([interval_s, *(spent_s for name, spent_s in busy.items() if name not in arrays)])
+    holds = [(t.stop_s - t.start_s) * min(1.0, interval_s / busy[name] if name in arrays and busy[name] > 0 else 1.0)
+             for name, t in zip(names, timeline.tasks, strict=True)]
     order = sorted(range(len(names)), key=lambda i: (timeline.tasks[i].start_s, i))
-    found = _placed(timeline.tasks, names, order, interval_s, packed=False) \
-        or _placed(timeline.tasks, names, order, interval_s, packed=True)
+    found = _placed(timeline.tasks, names, holds, order, interval_s, packed=False) \
+        or _placed(timeline.tasks, names, holds, order, interval_s, packed=True)
     assert found is not None, "packed slots always fit"
     return PipelinedFrame(interval_s, tuple(found))
 
@@ -64,21 +68,23 @@ def _unit(units: Mapping[str, frozenset[str]], task: Task) -> str:
     return task.resource if shared is None or task.node in shared else f"{task.resource} {task.name}"
 
 
-def _placed(tasks: Sequence[Task], names: Sequence[str], order: Sequence[int], interval_s: float, packed: bool) \
-        -> list[Task] | None:
-    """Tasks with later starts; `packed` leaves no gap between slots of a resource, so that all fit, however late."""
+def _placed(tasks: Sequence[Task], names: Sequence[str], holds: Sequence[float], order: Sequence[int], interval_s: float,
+            packed: bool) -> list[Task] | None:
+    """Tasks with later starts, each of which holds its resource for so long.
+
+    `packed` leaves no gap between slots of a resource, so that all fit, however late.
+    """
     taken: dict[str, list[tuple[float, float]]] = {}
     found: dict[int, Task] = {}
     late = 0.0
     for i in order:
         task, slots = tasks[i], taken.setdefault(names[i], [])
-        long = task.stop_s - task.start_s
-        start = _next(slots, task.start_s + late, long, interval_s, packed)
+        start = _next(slots, task.start_s + late, holds[i], interval_s, packed)
         if start is None:
             return None
         late = start - task.start_s
-        slots.append((start % interval_s, long))
-        found[i] = Task(task.name, task.resource, task.kind, task.node, start, start + long, task.size_bytes)
+        slots.append((start % interval_s, holds[i]))
+        found[i] = replace(task, start_s=start, stop_s=start + task.stop_s - task.start_s)
     return [found[i] for i in range(len(tasks))]
 
 

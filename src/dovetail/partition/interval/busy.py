@@ -3,24 +3,28 @@
 Frames are pipelined: while one is on the GPU, the next is on the FPGA. In the steady state a processor (CPU, GPU) and a
 direction of a link serve every frame in turn, so what a frame asks of each adds up. An engine of an FPGA is hardware of its
 own and works on nothing else: each counts by itself, for as long as a frame takes to pass it alone. The arrays of an
-accelerator serve many layers, whose times add up; and where every layer has the FPGA to itself (`per_layer`), it is used again
-and its times add up too. The busiest of all sets the *interval* between frames. No order of tasks can go below it, and with
-frames buffered between tasks it is reached: every task runs once per interval, on one thing at a time, as many intervals later
-as its data need. Transfers over several links are charged whole to each. In `sequential` mode nothing overlaps, frames neither:
-the interval is the latency.
+accelerator serve many layers, whose times add up, without what overlaps with the frame before; and where every layer has the
+FPGA to itself (`per_layer`), it is used again and its times add up too. The busiest of all sets the *interval* between frames.
+No order of tasks can go below it, and with frames buffered between tasks it is reached: every task runs once per interval, on
+one thing at a time, as many intervals later as its data need. Transfers over several links are charged whole to each. In
+`sequential` mode nothing overlaps, frames neither: the interval is the latency.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dovetail.cost.accelerator import part_between_frames
 from dovetail.ir import Node
+from dovetail.partition.memo import Cache
 from dovetail.partition.plan import Split
 from dovetail.partition.problem import Problem
 from dovetail.partition.work import Move, Work
 
 REUSED = "shared by layers"
 """Stands for a node's name where an engine serves many."""
+OCCUPIED = Cache[str, float](lasting=True)
+"""By device, `occupied` of its arrays."""
 
 
 def worker(problem: Problem, device: str, node: str) -> str:
@@ -41,12 +45,23 @@ def reusable(problem: Problem, device: str) -> tuple[str, ...]:
     return () if accelerator is None else accelerator.reusable
 
 
+def occupied(problem: Problem, device: str, node: str) -> float:
+    """Of the seconds of a piece by itself, the part that keeps its engine from the next frame: arrays load one meanwhile."""
+    if node not in reusable(problem, device):
+        return 1.0
+    known = problem.memo.of(OCCUPIED)
+    if device not in known:
+        known[device] = part_between_frames(problem.graph, problem.platform.device(device))
+    return known[device]
+
+
 def busy_of(problem: Problem, node: Node, split: Split, work: Work) -> dict[str, float]:
     """Seconds per frame that one node keeps each processor, engine and direction of a link busy."""
     found: dict[str, float] = {}
     for i, piece in enumerate(split.pieces):
         name = worker(problem, piece.device, node.name)
-        spent = work.compute_s(i) if name == piece.device else work.pieces[i].alone_s
+        own_s = work.pieces[i].alone_s
+        spent = work.compute_s(i) if name == piece.device else own_s * occupied(problem, piece.device, node.name)
         found[name] = found.get(name, 0.0) + spent
     if work.reduce is not None and split.reducer is not None:
         name = worker(problem, split.reducer, f"{node.name} sum")

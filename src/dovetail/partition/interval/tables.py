@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.hardware.shares import Floats, Ints
-from dovetail.partition.interval.busy import arrays, reusable, worker
+from dovetail.partition.interval.busy import arrays, occupied, reusable, worker
 from dovetail.partition.problem import PARTIAL_BYTES, Problem
 from dovetail.partition.tables.columns import Held, PricedSplits
 from dovetail.partition.tables.costs import Table, variable_inputs
@@ -95,7 +95,7 @@ class _Shares:
         name = self.problem.devices[device]
         busy = worker(self.problem, name, node)
         if busy in (name, arrays(name)):
-            self.add(busy, columns, spent if busy == name else alone)
+            self.add(busy, columns, spent if busy == name else alone * occupied(self.problem, name, node))
         else:
             self.engines[columns] = np.maximum(self.engines[columns], alone)
 
