@@ -2,4 +2,7 @@
 
 import os
 
+from tests.gpu.conftest import quick_interpreter
+
 os.environ["TRITON_INTERPRET"] = "1"
+__all__ = ["quick_interpreter"]

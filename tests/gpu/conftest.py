@@ -9,6 +9,14 @@ import pytest
 os.environ["TRITON_INTERPRET"] = "1"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_interpreter() -> Iterator[None]:
+    """Triton's interpreter with less work around every operation."""
+    from tests.gpu.interpreter import quickened
+    with quickened():
+        yield
+
+
 @pytest.fixture
 def kept_inside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test whose kernels load or store anything beyond the memory of their operands."""
