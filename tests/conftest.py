@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import date
@@ -26,6 +27,13 @@ from hypothesis import settings
 settings.register_profile("dovetail", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, derandomize=False, database=None, print_blob=True)
 settings.load_profile("dovetail")
+
+BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
+"""Compiled modules of the tests and of the commands they start, where the environment keeps Python from writing any."""
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
+    del os.environ["PYTHONDONTWRITEBYTECODE"]
+    os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
 
 SLOW = {
     "verilator": "compiles or runs a simulator",

@@ -31,6 +31,8 @@ SHARPNESS = 8
 """Power of a pair's frequency in a form's score: the greedy search takes the most frequent pairs first."""
 MAX_DENSE = 30_000_000
 """Entries of the table of frequencies; canonical forms are kept where it would be larger."""
+FEW = 16
+"""Terms whose pairs are kept; a weight has no more."""
 INT8 = 256
 """Weights below this have their forms searched; larger ones keep the canonical form."""
 
@@ -62,8 +64,15 @@ def pair_keys(a: Ints, a_sign: Ints, b: Ints, b_sign: Ints, span: int) -> Ints:
 
 def row_keys(terms: Ints, signs: Ints, span: int) -> Ints:
     """Keys of all pairs of one filter's terms."""
-    i, j = np.triu_indices(len(terms), 1)
+    i, j = _of_few(len(terms)) if len(terms) <= FEW else np.triu_indices(len(terms), 1)
     return pair_keys(terms[i], signs[i], terms[j], signs[j], span)
+
+
+@lru_cache(maxsize=FEW + 1)
+def _of_few(count: int) -> tuple[Ints, Ints]:
+    """Both terms of every pair of a few: making them takes as long as the rest for the digits of a weight."""
+    i, j = np.triu_indices(count, 1)
+    return i, j
 
 
 class Filter:
@@ -103,6 +112,14 @@ def digit_rows(matrix: IntMatrix) -> list[Row]:
     return [f.row() for f in filters]
 
 
+@lru_cache(maxsize=2 * INT8)
+def _terms(weight: int) -> tuple[tuple[Ints, Ints], ...]:
+    """A weight's shortest forms: their shifts, `ORIGIN` added, and signs."""
+    return tuple((np.array([exponent + ORIGIN for _, exponent in form], dtype=np.int64),
+                  np.array([int((digit < 0) != (weight < 0)) for digit, _ in form], dtype=np.int64))
+                 for form in shortest_forms(abs(weight)))
+
+
 def _rewrite(filter_: Filter, where: tuple[int, int, int], count: NDArray[np.int32], span: int) -> bool:
     """Give one weight the form whose pairs are most frequent elsewhere; whether that changed it."""
     weight, start, stop = where
@@ -118,9 +135,8 @@ def _rewrite(filter_: Filter, where: tuple[int, int, int], count: NDArray[np.int
     before = keys(mine, mine_signs)
     np.subtract.at(count, before, 1)
     best, best_score = (mine, mine_signs, before), float((count[before].astype(np.float64) ** SHARPNESS).sum())
-    for form in shortest_forms(abs(weight)):
-        own = np.array([base + exponent + ORIGIN for _, exponent in form], dtype=np.int64)
-        own_signs = np.array([int((digit < 0) != (weight < 0)) for digit, _ in form], dtype=np.int64)
+    for shifts, own_signs in _terms(weight):
+        own = base + shifts
         found = keys(own, own_signs)
         score = float((count[found].astype(np.float64) ** SHARPNESS).sum())
         if score > best_score:

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dovetail.hardware.adders.digit_forms import ORIGIN, STRIDE, STRIDE_BITS, Row, digit_rows, row_keys
+from dovetail.hardware.adders.digit_forms import ORIGIN, STRIDE, STRIDE_BITS, Ints, Row, digit_rows, row_keys
 from dovetail.hardware.adders.graph import AdderGraph, Builder, IntMatrix, ShiftedTerm, build, digit_counts, trailing_zeros
 from dovetail.processes import end_with_parent, worker_pool
 
@@ -30,8 +30,9 @@ MAX_STAGE = 4
 """Pairs of deeper terms are left to the trees, which keeps the pipeline short."""
 MAX_PAIRS = 600_000
 """Pairs of terms searched at once; wider matrices are searched in blocks of columns, because work grows faster than gain."""
-ORDERS = 3
-"""Ways to order equally frequent pairs; all are tried where a search is cheap, and the fewest adders win."""
+AGES = ((2, 1), (1, 1), (1, 2))
+"""Ways to tell how late a pair was made: factors of its first node's number, and of the distance to the second's, which is not
+below it. They order equally frequent pairs; all are tried where a search is cheap, and the fewest adders win."""
 CHEAP_SQUARES = 200_000
 """The sum of squared terms per filter below which it is."""
 PARALLEL_PAIRS = 1_500_000
@@ -42,7 +43,7 @@ class TermPairs:
     """Filters as sets of terms, and how often each pair of terms occurs in them."""
 
     def __init__(self, builder: Builder, rows: list[Row], order: int = 0) -> None:
-        self.builder, self.rows, self.order = builder, rows, order
+        self.builder, self.rows, self.age = builder, rows, AGES[order]
         self.readers: dict[int, set[int]] = {}
         for index, row in enumerate(rows):
             for term in row:
@@ -51,7 +52,8 @@ class TermPairs:
         found, counts = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]), return_counts=True)
         self.count: dict[int, int] = dict(zip(found.tolist(), counts.tolist(), strict=True))
         often = counts > 1
-        self.queue = [(-c, self.rank(key), key) for key, c in zip(found[often].tolist(), counts[often].tolist(), strict=True)]
+        columns = -counts[often], self.ranks(found[often]), found[often]
+        self.queue = list(zip(*(column.tolist() for column in columns), strict=True))
         heapq.heapify(self.queue)
 
     @staticmethod
@@ -61,14 +63,11 @@ class TermPairs:
         nodes = (distance + STRIDE // 2) >> STRIDE_BITS
         return first, first + nodes, distance - (nodes << STRIDE_BITS), key & 1
 
-    def rank(self, key: int) -> int:
-        """Of equally frequent pairs: those with what was made last first, then those whose bits overlap most (narrow adders).
-
-        "Last" is told in three ways; the third also prefers to join a new sum with an old one.
-        """
-        first, second, shift, _ = self.pair(key)
-        age = (first + second, max(first, second), max(first, second) + abs(first - second))[self.order]
-        return abs(shift) - STRIDE * age
+    def ranks(self, keys: Ints) -> Ints:
+        """Of equally frequent pairs: those with what was made last first, then those whose bits overlap most (narrow adders)."""
+        first, distance = np.divmod(keys >> 1, SPAN)
+        nodes = (distance + STRIDE // 2) >> STRIDE_BITS
+        return np.asarray(np.abs(distance - (nodes << STRIDE_BITS)) - STRIDE * (self.age[0] * first + self.age[1] * nodes))
 
     def run(self) -> None:
         """Replace pairs until none occurs twice."""
@@ -117,7 +116,8 @@ class TermPairs:
             row[place] = sign
             readers.add(index)
 
-    # The keys below are those of `digit_forms.pair_keys`, written out: these two loops are where the time goes.
+    # The keys below are those of `digit_forms.pair_keys`, and the ranks those of `ranks`, written out: these two loops are where
+    # the time goes.
     def forget(self, row: Row, term: int, sign: int) -> None:
         count, base = self.count, (term >> STRIDE_BITS << SPAN_BITS) - term
         for other, own in row.items():
@@ -125,13 +125,16 @@ class TermPairs:
             count[low << 1 | own ^ sign] -= 1
 
     def remember(self, row: Row, term: int, sign: int) -> None:
-        count, base = self.count, (term >> STRIDE_BITS << SPAN_BITS) - term
+        count, base, (of_first, of_nodes) = self.count, (term >> STRIDE_BITS << SPAN_BITS) - term, self.age
         for other, own in row.items():
             low = base + other if other > term else (other >> STRIDE_BITS << SPAN_BITS) + term - other
             key = low << 1 | own ^ sign
             now = count[key] = count.get(key, 0) + 1
             if now > 1:
-                heapq.heappush(self.queue, (-now, self.rank(key), key))
+                distance = low & (SPAN - 1)
+                nodes = distance + STRIDE // 2 >> STRIDE_BITS
+                rank = abs(distance - (nodes << STRIDE_BITS)) - STRIDE * (of_first * (low >> SPAN_BITS) + of_nodes * nodes)
+                heapq.heappush(self.queue, (-now, rank, key))
 
 
 def pairs_of(digits: IntMatrix, block: int) -> int:
@@ -153,7 +156,7 @@ def search_block(matrix: IntMatrix) -> tuple[list[tuple[ShiftedTerm, ShiftedTerm
     """The sums one block of columns shares, in order, and each filter's terms over its columns and these sums."""
     rows = digit_rows(matrix)
     searches = [TermPairs(Builder([(-1, 1)] * matrix.shape[1]), [dict(r) for r in rows], order)
-                for order in range(ORDERS if sum(len(r) ** 2 for r in rows) < CHEAP_SQUARES else 1)]
+                for order in range(len(AGES) if sum(len(r) ** 2 for r in rows) < CHEAP_SQUARES else 1)]
     for search in searches:
         search.run()
     best = min(searches, key=lambda s: len(s.builder.adders) + sum(map(len, s.rows)))
