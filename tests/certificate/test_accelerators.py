@@ -22,6 +22,7 @@ from dovetail.certificate.held import shown
 from dovetail.certify_accelerators import cut_prices
 from dovetail.cli.program import main
 from dovetail.cost import costs_of
+from dovetail.cost.accelerator import arrays_of
 from dovetail.cost.folded import folds_offered, shape_of, twins_allowed
 from dovetail.ir import Conv, Gemm, Graph, Window
 from dovetail.partition.accelerator.architecture import CHOICES, accelerator_of
@@ -188,7 +189,7 @@ def test_accelerators_of_another_space_are_named() -> None:
     whole = AcceleratorDesign(Architecture.SESL, dict.fromkeys(names), (), {}, 1 << 20)
     assert fault_of(space, whole) is None
     arrays = next(e.arrays for e in space.endings if e.arrays is not None)
-    sizes = {name: int(getattr(arrays.configs[0], name)) for name in type(arrays.configs[0]).__dataclass_fields__}
+    sizes = arrays_of(arrays.configs[0])
     hybrid = AcceleratorDesign(Architecture.FIBHA, {names[0]: None}, tuple(names[1:]), sizes, 1 << 20)
     assert fault_of(space, hybrid) is None
     wide = {**sizes, "port_bytes": 64, "bandwidth_bytes": 64}
@@ -212,7 +213,7 @@ def test_accelerators_of_another_space_are_named() -> None:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled example on a small part of an FPGA as an accelerator, with its certificate."""
     folder = tmp_path_factory.mktemp("accelerated")
-    assert main(["plan", MODEL, "-p", "zcu102", "--objective", "throughput", "--architecture", "fibha", "--fill", "0.02",
+    assert main(["plan", MODEL, "-p", "zcu102", "--objective", "throughput", "--architecture", "fibha", "--fill", "0.03",
                  "-o", str(folder / "plan.json"), "--certificate", str(folder / "plan.cert")]) == 0
     return folder
 

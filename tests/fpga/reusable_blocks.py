@@ -143,6 +143,8 @@ def cases() -> dict[str, Case]:
     plain = Config(4, 8, overlap=False, input_buffers=1)
     square, two = same_window(3), Window((3, 3), (2, 2), (1, 1, 1, 1))
     return {
+        "two_masters": (compact(21, (4, 6, 6), 9), Config(4, 8, port_bytes=32, bandwidth_bytes=14.375, masters=2)),
+        "four_masters": (standard_chain(1), Config(12, 24, taps=3, port_bytes=64, bandwidth_bytes=57.5625, masters=4)),
         "pointwise": (layer(0, (5, 4, 5), 13, Window((1, 1))), small),
         "standard_chain": (standard_chain(1), narrow),
         "depthwise_chain": (depthwise_chain(2), Config(4, 4, taps=10, kernel=7)),
@@ -185,5 +187,7 @@ def outside_cases() -> dict[str, Case]:
         "outside_residual": (residual(23, (4, 10, 7)), Config(4, 8, map_bytes=120)),
         "outside_pooled_sum": (pooled_sum(47, (2, 7, 7)), Config(4, 4, taps=5, map_bytes=256)),
         "outside_gated": (gated(45, (5, 12, 8)), Config(4, 8, map_bytes=200)),
+        "outside_two_masters": (compact(18, (3, 12, 9), 9), Config(4, 8, port_bytes=32, bandwidth_bytes=28.75, masters=2,
+                                                                  map_bytes=600)),
         "striped_ring": (compact(18, (3, 12, 9), 9), Config(4, 16, map_bytes=2200)),
     }

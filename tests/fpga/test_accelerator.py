@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,10 +106,12 @@ def test_an_average_takes_few_channels_at_once_and_scores_leave_in_words() -> No
 
 
 def test_the_port_to_memory_is_as_wide_as_asked_for(graph: Graph, tmp_path: Path) -> None:
-    reusable = judge(graph, fpga(0.1), Architecture.SEML, Goal.THROUGHPUT).accelerator
+    device = fpga(0.1)
+    one = replace(device, parameters={**device.parameters, "memory_masters": 1.0, "memory_master_bytes": 16.0})
+    reusable = judge(graph, one, Architecture.SEML, Goal.THROUGHPUT).accelerator
     write_part(graph, tmp_path / "narrow", accelerator=reusable, memory_bits=32)
     assert json.loads((tmp_path / "narrow" / graph.name / "axi" / "shell.json").read_text())["memory_bits"] == 32
-    with pytest.raises(UsageError, match="a memory bus of 48 bits; 128, 64, 32 are possible for beats of 16 bytes"):
+    with pytest.raises(UsageError, match="a memory bus of 48 bits; 128, 64, 32 are possible for beats of 16 bytes from 1 master"):
         write_part(graph, tmp_path / "odd", accelerator=reusable, memory_bits=48)
 
 

@@ -97,6 +97,10 @@ BAD = [
      "platform toy, device cpu: key model is 'dhm-ecp5', which is hardware; "
      "a cpu takes one of roofline, calibrated, tx2-cpu, tx2-gpu"),
     (change("device.0.family", "ecp5"), "platform toy, device cpu: key family is 'ecp5'; only an fpga has one, this is a cpu"),
+    (change("device.1.parameters", {"memory_masters": {"value": 3, "source": "assumed"}}),
+     "platform toy, device fpga: key parameters.memory_masters is 3; 1, 2, 4 are possible"),
+    (change("device.1.parameters", {"memory_master_bytes": {"value": 12, "source": "assumed"}}),
+     "platform toy, device fpga: key parameters.memory_master_bytes is 12; 4, 8, 16, 32, 64, 128 are possible"),
     (change("device.0.resources", {"lut4": {"value": 1, "source": "assumed"}}),
      "platform toy, device cpu, resources: unknown key lut4; no key is possible here"),
     (change("device", []), "platform toy: no [[device]]; at least one is needed"),

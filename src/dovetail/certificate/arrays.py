@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from math import inf
+from math import floor, inf
 
 import numpy as np
 
@@ -37,23 +37,29 @@ QUARTERS = 4
 """Filters of an array may have their products in logic by quarters, where a multiplier makes one."""
 MUCH = 1 / 3
 """The part of the memory blocks that all maps must fill for less memory to be on offer."""
-PORT_BYTES, PORT_LATENCY = 16, 64
-"""Bytes per clock of the port to external memory, at the most, and clocks until it answers where the board does not say."""
+MASTER_WIDTH, PORT_LATENCY = 16, 64
+"""Bytes wide that a master of external memory is, and clocks until it answers, where the board does not say."""
 FLOOR, SKETCHED, EXACT = range(3)
 """How well an array behind a cut is known."""
 
 
-def port_of(device: Device) -> tuple[int, int]:
-    """Bytes per clock of the device's external memory, and clocks from a request to its first beat."""
-    clock_hz = device.clock_hz or 1.0
-    rate, wait = (device.parameters.get(name) for name in ("memory_bytes_per_s", "memory_latency_s"))
-    return (PORT_BYTES if rate is None else min(PORT_BYTES, max(1, int(rate / clock_hz))),
-            PORT_LATENCY if wait is None else round(wait * clock_hz))
+def port_of(device: Device, word_bytes: int) -> tuple[int, float, int, int]:
+    """Bytes of a beat of the device's external memory, bytes per clock, clocks until it answers, and masters.
+
+    `word_bytes` are those of a word of weights: of all masters' width the largest half, quarter, ... that is no wider, or 16.
+    """
+    clock_hz, stated = device.clock_hz or 1.0, device.parameters
+    width, masters = int(stated.get("memory_master_bytes", MASTER_WIDTH)), int(stated.get("memory_masters", 1))
+    beat = next(b for b in (width * masters >> k for k in range(12)) if b <= max(word_bytes, MASTER_WIDTH))
+    part = beat / (width * masters)
+    rate = stated["memory_bytes_per_s"] / clock_hz * part if "memory_bytes_per_s" in stated else float(beat)
+    answers = stated.get("memory_latency_s")
+    wait = PORT_LATENCY if answers is None else round(answers * clock_hz)
+    return beat, min(float(beat), max(16, floor(16 * rate)) / 16), wait, max(1, beat // width)
 
 
 def arrays_on_offer(graph: Graph, device: Device, start: int, stop: int, monolithic: bool) -> list[Config]:
     """All arrays for the nodes [start, stop) that the device has multipliers or logic for."""
-    rate, latency = port_of(device)
     windows = [n.op.window.kernel for n in graph.nodes[start:stop] if n.op.window is not None
                and (isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1))]
     model, twins = dhm_model(device.model), twins_allowed(device)
@@ -66,8 +72,9 @@ def arrays_on_offer(graph: Graph, device: Device, start: int, stop: int, monolit
                 soft = filters * quarter // QUARTERS
                 multipliers = inputs * (filters - soft) // (1 + packed) + (0 if monolithic else inputs * used)
                 if each * multipliers <= blocks and inputs * soft * SOFT_LOGIC <= logic and bool(soft) == bool(quarter):
-                    found.append(Config(inputs, filters, used, kernel, monolithic, True, PORT_BYTES, rate, latency, frames,
-                                        packed, limit, soft))
+                    beat, rate, latency, masters = port_of(device, inputs * filters)
+                    found.append(Config(inputs, filters, used, kernel, monolithic, True, beat, rate, latency, frames,
+                                        packed, limit, soft, masters=masters))
     return found
 
 

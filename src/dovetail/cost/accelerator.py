@@ -34,16 +34,17 @@ def config_of(accelerator: AcceleratorDesign) -> Config | None:
     """The configuration of the arrays; None where every layer has an engine of its own."""
     if not accelerator.reusable:
         return None
-    a = accelerator.arrays
+    a, rate = {name: int(size) for name, size in accelerator.arrays.items()}, accelerator.arrays["bandwidth_bytes"]
     return Config(a["inputs"], a["outputs"], a["taps"], a["kernel"], bool(a["monolithic"]), bool(a["overlap"]), a["port_bytes"],
-                  a["bandwidth_bytes"], a["latency_clocks"], a["input_buffers"], bool(a.get("packed", 0)),
+                  rate, a["latency_clocks"], a["input_buffers"], bool(a.get("packed", 0)),
                   a.get("map_bytes", 0), a.get("soft", 0), a.get("weight_planes", 0), a.get("input_planes", 0),
-                  a.get("value_bits", 8), a.get("thresholds", 0))
+                  a.get("value_bits", 8), a.get("thresholds", 0), a.get("masters", 1))
 
 
-def arrays_of(config: Config) -> dict[str, int]:
+def arrays_of(config: Config) -> dict[str, float]:
     """A configuration as an accelerator stores it."""
-    return {name: int(getattr(config, name)) for name in Config.__dataclass_fields__}
+    sizes = {name: getattr(config, name) for name in Config.__dataclass_fields__}
+    return {name: int(size) if size == int(size) else size for name, size in sizes.items()}
 
 
 def multipliers_of(graph: Graph, accelerator: AcceleratorDesign) -> int:

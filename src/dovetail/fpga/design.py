@@ -78,22 +78,24 @@ class MemoryPort:
     order of requests (`NAME_write_valid`, `_ready`, `_data`), and `NAME_written` is set for a clock when a burst may be read.
     A simulation answers from `image`, a file of the design with a beat per line, hexadecimal, which is the beginning of a
     memory of `beats`: requests in their order, `bytes_per_clock` at most both ways together, `latency_clocks` after a request.
+    With several `masters` each brings an equal part of every beat, the lowest bytes first, and has a bit of `NAME_valid`.
     """
 
     name: str
     bytes: int
     image: str
-    bytes_per_clock: int
+    bytes_per_clock: float
     latency_clocks: int
     beats: int = 0
     writes: bool = False
+    masters: int = 1
 
     @property
     def signals(self) -> list[tuple[str, int, bool]]:
         """Its signals without its name, as (name, bits, whether it is the design's input)."""
         width = self.bytes * 8
         parts = [("request_valid", 1, False), ("request_ready", 1, True), ("request_address", 32, False),
-                 ("request_beats", 8, False), ("valid", 1, True), ("data", width, True)]
+                 ("request_beats", 8, False), ("valid", self.masters, True), ("data", width, True)]
         if self.writes:
             parts += [("request_write", 1, False), ("write_valid", 1, False), ("write_ready", 1, True),
                       ("write_data", width, False), ("written", 1, True)]

@@ -14,8 +14,8 @@ from importlib.resources import files
 
 from dovetail.document import IDENTIFIER, PLAIN_FILE, FieldPath, check
 from dovetail.errors import UsageError
-from dovetail.fpga.axi.memory import MASTER
 from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
+from dovetail.fpga.axi.striped import master_names
 from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.export_pages import filled, link_page, readme
 from dovetail.fpga.toolchain.place import core_pins, device_of, pin_wrapper
@@ -85,7 +85,7 @@ class Project:
     def bus_interfaces(self) -> list[str]:
         """The shell's AXI interfaces, as tools find them by the names of their pins."""
         core = self.core if self.shell is None else self.shell.core
-        memory = [MASTER] if core.memory is not None else []
+        memory = [] if core.memory is None else master_names(core.memory)
         return [LITE, *(f"s_axis_{p.name}" for p in core.inputs), *(f"m_axis_{p.name}" for p in core.outputs), *memory]
 
 

@@ -9,10 +9,12 @@ from textwrap import dedent
 
 from dovetail.fpga import framing
 from dovetail.fpga.axi import registers
-from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER
-from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
+from dovetail.fpga.axi.memory import ADDRESS_BITS
+from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell, port_image
+from dovetail.fpga.axi.striped import master_names, part_bytes
 from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.packing import packet_bytes
+from dovetail.words import plural
 
 
 def filled(file: str, /, **values: str) -> str:
@@ -39,8 +41,8 @@ def _shell_text(shell: Shell, tops: Mapping[str, str], design: Design) -> str:
     pins = [f"| `{LITE}_*` | AXI4-Lite, {registers.ADDRESS_BITS} address bits, 32 data bits | |",
             *(f"| {pins} | {kind} | {packet_bytes(port, shell.bus_bits):,} |" for pins, kind, port in streams)]
     if design.memory is not None:
-        pins.append(f"| `{MASTER}_*` | AXI4 master of {shell.memory_bits} bits, {ADDRESS_BITS} address bits; "
-                    f"`host/{MEMORY_FILE}` must lie at MEMORY_BASE | |")
+        pins += [f"| `{name}_*` | AXI4 master of {shell.memory_bits} bits, {ADDRESS_BITS} address bits; "
+                 f"`host/{MEMORY_FILE}` must lie at MEMORY_BASE | |" for name in master_names(design.memory)]
     pins += [f"| `{p.name}_valid`, `ready`, `data` | a cell of {p.data_bits} bits a clock, {way} the link's transceiver | |"
              for lane in shell.lanes for p, way in ((lane.rx, "from"), (lane.tx, "to"))]
     return filled("project_shell.md", top=shell.top, bus_bits=str(shell.bus_bits), core_command=tops[design.top], core=design.top,
@@ -64,8 +66,10 @@ def link_page(shell: Shell) -> str:
     table = framing.__doc__.split("\n\n")[1]
     port, memory = shell.core.memory, ""
     if port is not None:
-        memory = filled("link_memory.md", master=MASTER, bits=str(shell.memory_bits), file=MEMORY_FILE,
-                        size=f"{port.beats * port.bytes:,}")
+        masters = ", ".join(f"`{name}`" for name in master_names(port))
+        beats = len(port_image(shell.core))
+        memory = filled("link_memory.md", masters=f"AXI4 {plural(port.masters, 'master')} {masters}",
+                        bits=str(shell.memory_bits), file=MEMORY_FILE, size=f"{port.masters * part_bytes(port, beats):,}")
     if loads := shell.core.loads:
         memory += filled("link_weights.md", ports=", ".join(f"`s_axis_{p.name}`" for p in loads),
                          files=", axi/".join(f"{p.name}.bin" for p in loads))

@@ -26,6 +26,7 @@ from dovetail.fpga.packing import Integers, as_pixels, to_packets
 from dovetail.fpga.toolchain.simulate import Simulation, simulate
 from dovetail.fpga.toolchain.simulator import Simulator
 from dovetail.fpga.toolchain.verilate import Counted, build, cycles_of
+from dovetail.hardware.arrays.layers import MASTERS
 from dovetail.hardware.folds import Fold, Loops, channels_of
 from dovetail.ir import Array, Coded, Graph
 from dovetail.numerics.reference import run_integer
@@ -45,8 +46,8 @@ SIZE = Whole(1, 1 << 31)
 PORT = {"name": IDENTIFIER, "tensor": str, "channels": SIZE, "bits": SIZE, "signed": bool, "height": SIZE, "width": SIZE,
         "at_once": Maybe(SIZE), "loads": bool}
 FIFO = {"name": str, "width_bits": SIZE, "depth": NATURAL}
-MEMORY = {"name": IDENTIFIER, "bytes": Whole(1, 4096), "image": PLAIN_FILE, "bytes_per_clock": SIZE, "latency_clocks": NATURAL,
-          "beats": NATURAL, "writes": bool}
+MEMORY = {"name": IDENTIFIER, "bytes": Whole(1, 4096), "image": PLAIN_FILE, "bytes_per_clock": float, "latency_clocks": NATURAL,
+          "beats": NATURAL, "writes": bool, "masters?": OneOf(MASTERS)}
 DESIGN = {"top": IDENTIFIER, "files": [PLAIN_FILE], "inputs": [PORT], "outputs": [PORT],
           "fifos": [FIFO], "adders": NATURAL, "latency_cycles": NATURAL,
           "interval_cycles": NATURAL, "notes": [str], "folds?": Each([NATURAL]), "words?": Each(SIZE), "fused?": [str],

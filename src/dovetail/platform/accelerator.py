@@ -42,7 +42,7 @@ class AcceleratorDesign:
     architecture: Architecture
     dedicated: Mapping[str, tuple[int, ...] | None]
     reusable: tuple[str, ...] = ()
-    arrays: Mapping[str, int] = field(default_factory=dict)
+    arrays: Mapping[str, float] = field(default_factory=dict)
     pace_clocks: int = 1
     fused: tuple[str, ...] = ()
     """Depthwise layers whose inverted residuals are one engine."""
@@ -56,11 +56,13 @@ FOLD = (Whole(1, 1 << 24),) * 3
 PRODUCTS = Whole(0, 2)
 """What may follow them: products of a multiplier block, 0 where they are made of logic."""
 ENTRIES = {"architecture": OneOf(tuple(a.value for a in Architecture)), "dedicated": Each(Maybe([NATURAL])), "reusable": [str],
-           "arrays": Each(Whole(0, 1 << 40)), "pace_clocks": Whole(1, 1 << 50), "fused?": [str]}
+           "arrays": Each(float), "pace_clocks": Whole(1, 1 << 50), "fused?": [str]}
 """An accelerator as a plan writes it."""
 ARRAYS = ("inputs", "outputs", "taps", "kernel", "monolithic", "overlap", "port_bytes", "bandwidth_bytes", "latency_clocks",
           "input_buffers")
 """Sizes that every configuration of arrays has."""
+RATE = "bandwidth_bytes"
+"""The one of them that may be broken."""
 
 
 def to_entries(accelerator: AcceleratorDesign) -> dict[str, Any]:
@@ -85,6 +87,8 @@ def from_entries(entries: Any, where: str) -> AcceleratorDesign:
         check_folds(entries["dedicated"], place.below("dedicated"))
         if entries["reusable"]:
             check(entries["arrays"], dict.fromkeys(ARRAYS, Anything()), place.below("arrays"))
+        whole = {name: size for name, size in entries["arrays"].items() if name != RATE}
+        check(whole, Each(Whole(0, 1 << 40)), place.below("arrays"))
     except BuildError as problem:
         raise PlatformError(str(problem)) from None
     folds = {name: None if fold is None else tuple(fold) for name, fold in entries["dedicated"].items()}

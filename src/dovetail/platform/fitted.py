@@ -147,11 +147,16 @@ DHM_COEFFICIENTS: Mapping[str, Limits] = {
     "power_activity": Limits(1e-3, 2.0, "toggles per clock and signal that the power holds at"),
 }
 
+MASTERS, MASTER_BYTES = (1, 2, 4), (4, 8, 16, 32, 64, 128)
+"""Numbers and widths of masters to memory that a board may state."""
+
 DHM_PARAMETERS: Mapping[str, Limits] = {
     "activity": Limits(1e-3, 2.0, "toggles per clock and signal"),
     "pace_clocks": Limits(1, 1e12, "clocks per frame that a layer with shared multipliers may take"),
     "products_per_dsp": Limits(1, 2, "products of 8-bit numbers that one multiplier block can make at once"),
-    "memory_bytes_per_s": Limits(1e6, 1e13, "B/s that the fabric reads of external memory"),
+    "memory_bytes_per_s": Limits(1e6, 1e13, "B/s that the fabric reads of external memory, all masters together"),
+    "memory_masters": Limits(1, 4, "masters of the fabric's bus to that memory that a design may use: 1, 2 or 4"),
+    "memory_master_bytes": Limits(4, 128, "bytes wide that each of them is: 4, 8, ... 128"),
     "memory_latency_s": Limits(0.0, 1e-3, "s from a request of the fabric to its first beat"),
     "fill": Limits(0.01, 1.0, "of every resource that plans may take by the area model"),
 }

@@ -16,7 +16,17 @@ from dovetail.errors import PlatformError
 from dovetail.platform.accelerator import from_entries, to_entries
 from dovetail.platform.calibrated import CALIBRATED, COEFFICIENTS, PARAMETERS
 from dovetail.platform.device import ASSUMED, Device, Kind, Link, ModelSet, Platform, Switch
-from dovetail.platform.fitted import DHM, DHM_PARAMETERS, MODEL_PARAMETERS, ROOFLINE, dhm_model, formula_of, model_names
+from dovetail.platform.fitted import (
+    DHM,
+    DHM_PARAMETERS,
+    MASTER_BYTES,
+    MASTERS,
+    MODEL_PARAMETERS,
+    ROOFLINE,
+    dhm_model,
+    formula_of,
+    model_names,
+)
 from dovetail.platform.gpu_specification import specifications
 from dovetail.platform.repeat import MARK, REPEAT, repeated, split_count, written_out
 from dovetail.platform.schema import Limits, TomlTable, shipped, shipped_names, suggestion
@@ -204,6 +214,7 @@ def _device(table: TomlTable) -> Device:
     parameters = table.table("parameters")
     optional = COEFFICIENTS if model == CALIBRATED else DHM_PARAMETERS if family else ()
     parameters.check_keys(MODEL_PARAMETERS.get(model, ()), optional)
+    _check_masters(table, parameters)
     return Device(
         _name(table), kind, table.text("description"), model, numbers["idle_power_w"], numbers["busy_power_w"],
         numbers.get("clock_hz"), family, _numbers(area, dict.fromkeys(area.values, RESOURCE_LIMITS), sources, "resources"),
@@ -212,6 +223,13 @@ def _device(table: TomlTable) -> Device:
         _part(table) if "part" in table.values else None,
         from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None, _kernels(table, kind),
         numbers.get("dispatch_s"))
+
+
+def _check_masters(table: TomlTable, parameters: TomlTable) -> None:
+    """Refuse masters of memory that no design has."""
+    for key, possible in (("memory_masters", MASTERS), ("memory_master_bytes", MASTER_BYTES)):
+        if key in parameters.values and (found := parameters.number(key, PARAMETER_LIMITS[key])[0]) not in possible:
+            table.fail(f"key parameters.{key} is {found:g}; {', '.join(map(str, possible))} are possible")
 
 
 def _kernels(table: TomlTable, kind: Kind) -> str | None:

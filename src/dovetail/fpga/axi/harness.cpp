@@ -77,7 +77,8 @@ public:
             for (const Port& port : board.ports.inputs) board.sources.push_back({port, Stall(0)});
             for (const Port& port : board.ports.outputs) board.sinks.push_back({port, Stall(0)});
             for (Sink& sink : board.sinks) sink.held.resize(board.ports.bytes);
-            for (const AxiPins& pins : board.ports.memories) board.memories.emplace_back(pins);
+            const auto content = std::make_shared<std::vector<uint8_t>>();
+            for (const AxiPins& pins : board.ports.memories) board.memories.emplace_back(pins, content);
         }
         choose(0);
 #if VM_TRACE_FST
@@ -207,7 +208,13 @@ public:
     }
 
     AxiMemory* memory() { return at_->memories.empty() ? nullptr : &at_->memories.front(); }
-    const char* violation() { return memory() ? memory()->violation().c_str() : ""; }
+    const char* violation() {
+        for (AxiMemory& memory : at_->memories) if (!memory.violation().empty()) return memory.violation().c_str();
+        return "";
+    }
+    void place(uint64_t base, uint64_t size) {
+        for (AxiMemory& memory : at_->memories) memory.place(base, size);
+    }
 
     // What resetting the DMA channels does: everything that waits on the host's side is gone, also in mid-packet.
     void cancel() {
@@ -353,7 +360,7 @@ EXPORT uint64_t shell_pull(void* model, unsigned port, uint8_t* buffer, uint64_t
     return static_cast<Model*>(model)->pull(port, buffer, words, kept, aborted);
 }
 EXPORT void shell_place(void* model, uint64_t base, uint64_t size) {
-    if (AxiMemory* memory = static_cast<Model*>(model)->memory()) memory->place(base, size);
+    static_cast<Model*>(model)->place(base, size);
 }
 // Bytes of memory from or to a host, past the master; whether they lie in it.
 EXPORT int shell_copy(void* model, uint64_t address, uint8_t* bytes, uint64_t count, int inward) {

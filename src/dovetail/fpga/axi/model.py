@@ -16,8 +16,10 @@ from dovetail.errors import MismatchError, ToolError
 from dovetail.files import replace_bytes
 from dovetail.fpga.axi.memory import MASTER, master_pins
 from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell
+from dovetail.fpga.axi.striped import master_names, part_of
 from dovetail.fpga.packing import Octets
 from dovetail.fpga.toolchain.verilate import HANDLE, BuildTarget, build_target, bundle_sources
+from dovetail.hardware.arrays.layers import RATE_STEPS
 
 LIBRARY = "model.so"
 BURST_CYCLES = 200_000
@@ -93,15 +95,17 @@ def _port_table(shells: Sequence[Shell]) -> str:
 
 
 def _memory_lines(index: int, shell: Shell) -> list[str]:
-    """The port table's entry of an AXI4 master."""
+    """The port table's entries of the AXI4 masters, each of which has its part of memory's rate."""
     port = shell.core.memory
     if port is None:
         return []
-    width = shell.memory_bits // 8
-    pins = [pin for pin, _, _ in master_pins(port, shell.memory_bits) if pin[2:] not in ("cache", "prot")]
-    return ["        AxiPins a = {};", *(f"        a.{pin} = &m.d{index}_{MASTER}_{pin};" for pin in pins),
-            f"        a.bytes = {width}; a.bytes_per_clock = {min(port.bytes_per_clock, width)};",
-            f"        a.latency = {port.latency_clocks}; a.writes = {port.writes:d};", "        p.memories.push_back(a);"]
+    width, one = shell.memory_bits // 8, part_of(port)
+    pins = [pin for pin, _, _ in master_pins(one, shell.memory_bits) if pin[2:] not in ("cache", "prot")]
+    steps = min(int(port.bytes_per_clock * RATE_STEPS / port.masters), width * RATE_STEPS)
+    return [line for name in master_names(port) for line in (
+        "        {", "        AxiPins a = {};", *(f"        a.{pin} = &m.d{index}_{name}_{pin};" for pin in pins),
+        f"        a.bytes = {width}; a.sixteenths = {steps}; a.latency = {port.latency_clocks}; a.writes = {port.writes:d};",
+        "        p.memories.push_back(a);", "        }")]
 
 
 @cache

@@ -18,9 +18,10 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.control import FLAGS, INPUT_SOURCES, LINK_SOURCES, MEMORY_FLAGS, OUTPUT_SOURCES, Facts, control_module
 from dovetail.fpga.axi.lanes import CAUSE_BITS, LinkLane, state_bits, watcher_module
-from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS, Master, master_pins, possible_bits
+from dovetail.fpga.axi.memory import ADDRESS_BITS, MASTER, PAGE_BITS, REPORTS
 from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
+from dovetail.fpga.axi.striped import bus_widths, memory_modules, part_bytes, port_pins, striped_image
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
 from dovetail.fpga.packing import BUS_BITS, as_pixels, to_packets
 from dovetail.fpga.rtl.expressions import ONE, Signal, signal
@@ -30,6 +31,7 @@ from dovetail.fpga.toolchain.tools import content_key
 from dovetail.ir import Graph
 from dovetail.numerics.ranges import Range, stored_ranges
 from dovetail.numerics.reference import run_integer
+from dovetail.words import counted
 
 DEFAULT_BUS_BITS = 64
 HASH_BITS = 32 * registers.HASH_WORDS
@@ -112,7 +114,12 @@ def image_bytes(design: Design) -> bytes:
     """The image of a design's memory port as it lies in memory; empty where it has none."""
     if design.memory is None:
         return b""
-    return b"".join(bytes.fromhex(line)[::-1] for line in design.files[design.memory.image].split())
+    return striped_image(design.memory, b"".join(bytes.fromhex(line)[::-1] for line in port_image(design)))
+
+
+def port_image(design: Design) -> list[str]:
+    """The beats of a design's image as its file writes them; none where it has no memory port."""
+    return [] if design.memory is None else design.files[design.memory.image].split()
 
 
 def all_pins(design: Design, bus_bits: int, memory_bits: int, lanes: Sequence[LinkLane] = ()) -> list[tuple[str, int, bool]]:
@@ -122,7 +129,7 @@ def all_pins(design: Design, bus_bits: int, memory_bits: int, lanes: Sequence[Li
     for ports, inward in ((design.inputs, True), (design.outputs, False)):
         pins += [pin for port in ports for pin in stream_pins(port, bus_bits, inward)]
     if design.memory is not None:
-        pins += [(f"{MASTER}_{pin}", width, inward) for pin, width, inward in master_pins(design.memory, memory_bits)]
+        pins += port_pins(design.memory, memory_bits)
     return pins + [pin for lane in lanes for pin in lane.pins]
 
 
@@ -162,17 +169,17 @@ def finished_shell(design: Design, facts: Facts, bounds: Mapping[str, Range], me
 
 
 def _addressable(memory: MemoryPort) -> bool:
-    return bool(possible_bits(memory)) and memory.bytes * memory.beats < 1 << 32
+    return bool(bus_widths(memory)) and memory.bytes * memory.beats < 1 << 32
 
 
 def _memory_bits(design: Design, wanted: int | None) -> int:
     """The master's width, 0 without one."""
     if design.memory is None:
         return 0
-    possible = possible_bits(design.memory)
+    possible = bus_widths(design.memory)
     if wanted is not None and wanted not in possible:
         raise UsageError(f"shell of {design.top}: a memory bus of {wanted} bits; {', '.join(map(str, possible))} are possible "
-                         f"for beats of {design.memory.bytes} bytes")
+                         f"for beats of {design.memory.bytes} bytes from {counted(design.memory.masters, 'master')}")
     return wanted or possible[0]
 
 
@@ -180,7 +187,7 @@ def _memory_facts(design: Design) -> tuple[int, int, int] | None:
     if design.memory is None:
         return None
     image = image_bytes(design)
-    return max(design.memory.beats * design.memory.bytes, len(image)), len(image), zlib.crc32(image)
+    return design.memory.masters * part_bytes(design.memory, len(port_image(design))), len(image), zlib.crc32(image)
 
 
 def has_room(design: Design) -> bool:
@@ -214,7 +221,9 @@ def expected_crcs(design: Design, graph: Graph, bus_bits: int, bounds: Mapping[s
 def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Range], memory_bits: int,
                 lanes: Sequence[LinkLane] = ()) -> dict[str, str]:
     """Every module of the shell as a file. Inputs without bounds have no pattern of the self-test."""
-    memory = f", an AXI4 master of {memory_bits} bits" if memory_bits else ""
+    count = 1 if design.memory is None else design.memory.masters
+    several = "an AXI4 master" if count == 1 else f"{count} AXI4 masters"
+    memory = f", {several} of {memory_bits} bits" if memory_bits else ""
     top = Module(name, (f"{design.top} behind AXI4-Stream and AXI4-Lite, {facts.bus_bits}-bit bus{memory}, all on one clock.",))
     modules: list[Module] = []
     for pin, width, inward in all_pins(design, facts.bus_bits, memory_bits, lanes):
@@ -236,7 +245,7 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
         control += _place(top, made[0], port, f"out{number}", False, facts.bus_bits, reports, core)
         modules += made
     if design.memory is not None:
-        made = Master(f"{name}_memory", design.memory, memory_bits).build()
+        made = memory_modules(f"{name}_memory", design.memory, memory_bits, len(port_image(design)))
         control += _place_master(top, made[0], design.memory, memory_bits, core)
         modules += made
     if lanes:
@@ -268,13 +277,14 @@ def _place(top: Module, module: Module, port: StreamPort, label: str, inward: bo
 
 def _place_master(top: Module, module: Module, port: MemoryPort, bus_bits: int,
                   core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
-    """Instantiate the AXI4 master between core and bus; returns the control module's pins for it."""
+    """Instantiate the AXI4 masters between core and bus; returns the control module's pins for them."""
     between = [(part, top.net(f"memory_{part}", width)) for part, width, _ in port.signals]
     core += [(f"{port.name}_{part}", wire) for part, wire in between]
     told = [(part, top.net(f"memory_{part}", width))
             for part, width in (*((f, 1) for f in MEMORY_FLAGS), *((r, 32) for r in REPORTS),
                                 ("enable", 1), ("base", ADDRESS_BITS - PAGE_BITS))]
-    pins = [(pin, signal(f"{MASTER}_{pin}", 0, (1 << width) - 1)) for pin, width, _ in master_pins(port, bus_bits)]
+    pins = [(pin.removeprefix(f"{MASTER}_") if port.masters == 1 else pin, signal(pin, 0, (1 << width) - 1))
+            for pin, width, _ in port_pins(port, bus_bits)]
     top.instances.append(Instance(module.name, "memory", (
         *between, *told, *pins, *((s, signal(s)) for s in ("soft_rst", "clear")))))
     return [(f"memory_{part}", wire) for part, wire in told]

@@ -352,7 +352,7 @@ def build_block(graph: Graph, nodes: Sequence[str], config: Config, name: str) -
     source = _stream_port(graph, program, "in0", program.layers.entry)
     target = _stream_port(graph, program, "out", program.layers.exit)
     memory = MemoryPort("memory", config.port_bytes, picture, config.bandwidth_bytes, config.latency_clocks,
-                        program.memory_beats, bool(program.outside))
+                        program.memory_beats, bool(program.outside), config.masters)
     design = Design(name, files, (source,), (target,), latency_cycles=ends[0], interval_cycles=ends[-1] - ends[-2], memory=memory)
     return ArrayBlock(design, program, numbers, image, modules[0])
 

@@ -30,9 +30,8 @@ def stream_weights(module: Module, program: ArrayProgram, take: Signal) -> tuple
     asks only for what it has room for, so it takes every beat that comes.
     """
     config = program.config
-    width, depth, bursts = config.port_bytes * 8, jobs.fifo_depth(config), -(-program.image_beats // jobs.BURST_BEATS)
+    depth, bursts = jobs.fifo_depth(config), -(-program.image_beats // jobs.BURST_BEATS)
     request_ready = module.input("memory_request_ready")
-    arrives, data = module.input("memory_valid"), module.input("memory_data", width)
     spare, asks = signal("weights_spare", 0, depth), signal("weights_asks")
     accepted = module.wire("weights_accepted", all_of(asks, request_ready))
     rest = program.image_beats - (bursts - 1) * jobs.BURST_BEATS
@@ -48,8 +47,7 @@ def stream_weights(module: Module, program: ArrayProgram, take: Signal) -> tuple
     address = pack([(ZERO, low), (burst, outside.ADDRESS_BITS - low)])
     module.output("memory_request_address", module.wire("weights_address", address))
     module.output("memory_request_beats", beats)
-    valid, beat = module.net("weights_waiting"), module.net("weights_beat", width)
-    return valid, beat, reserved_fifo(module, "weights_fifo", depth, (arrives, data), (valid, take, beat))
+    return outside.beats_fifo(module, "weights", config, take)
 
 
 @dataclass(frozen=True, slots=True)

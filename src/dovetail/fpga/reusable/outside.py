@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.fpga.engines.stream import reserved_fifo
+from dovetail.fpga.engines.stream import fifo_module, reserved_fifo
 from dovetail.fpga.reusable.storage import count_up, read_entries
 from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, any_of, choose, compare, const, pack, select, signal
-from dovetail.fpga.rtl.modules import Module
+from dovetail.fpga.rtl.modules import Instance, Module
 from dovetail.hardware.arrays.jobs import BURST_BEATS, ArrayProgram, ArrayTransfer, Bank, TransferKind, fifo_depth
+from dovetail.hardware.arrays.layers import Config
 from dovetail.hardware.arrays.stripes import beats_per_word, words_per_beat
 
 ADDRESS_BITS = 32
@@ -76,7 +77,7 @@ def request_transfers(module: Module, program: ArrayProgram, take: Signal, now: 
     Returns whether a beat that was read waits, the beat, the FIFO it waits in and that of the table's entries.
     """
     config = program.config
-    width, depth = config.port_bytes * 8, fifo_depth(config)
+    depth = fifo_depth(config)
     runs = _runs(program.transfers)
     table = {"address": [t.address for t in runs], "beats": [t.beats for t in runs],
              "write": [int(t.kind is TransferKind.STORE) for t in runs],
@@ -107,9 +108,31 @@ def request_transfers(module: Module, program: ArrayProgram, take: Signal, now: 
     module.output("memory_request_beats", beats)
     if isinstance(writes, Signal):
         module.output("memory_request_write", writes)
-    arrives, data = module.input("memory_valid"), module.input("memory_data", width)
-    valid, beat = module.net("read_waiting"), module.net("read_beat", width)
-    return valid, beat, reserved_fifo(module, "read_fifo", depth, (arrives, data), (valid, take, beat)), entries.fifo
+    return (*beats_fifo(module, "read", config, take), entries.fifo)
+
+
+def beats_fifo(module: Module, name: str, config: Config, take: Signal) -> tuple[Signal, Signal, Module]:
+    """Beats that memory sends, until they are taken: whether one waits, it, and the FIFO's module.
+
+    Every master that brings a part of a beat has a FIFO of its own, because none waits for the others.
+    """
+    width, lanes = config.port_bytes * 8, config.masters
+    part, depth = width // lanes, fifo_depth(config)
+    arrives, data = module.input("memory_valid", lanes), module.input("memory_data", width)
+    if lanes == 1:
+        valid, beat = module.net(f"{name}_waiting"), module.net(f"{name}_beat", width)
+        return valid, beat, reserved_fifo(module, f"{name}_fifo", depth, (arrives, data), (valid, take, beat))
+    fifo = fifo_module(f"{module.name}_{name}_fifo", part, depth, reserved=True)
+    waiting, parts = list[Signal](), list[tuple[Signal, int]]()
+    for lane in range(lanes):
+        waiting.append(module.net(f"{name}_waiting_{lane}"))
+        parts.append((module.net(f"{name}_part_{lane}", part), part))
+        module.instances.append(Instance(fifo.name, f"{name}_fifo_{lane}", (
+            ("in_valid", module.wire(f"{name}_arrives_{lane}", arrives.bit(lane))),
+            ("in_data", module.wire(f"{name}_brings_{lane}", data.bits(lane * part, part))), ("out_valid", waiting[lane]),
+            ("out_ready", take), ("out_data", parts[lane][0]))))
+    return (module.wire(f"{name}_waiting", all_of(*waiting)), module.wire(f"{name}_beat", pack(parts), (0, (1 << width) - 1)),
+            fifo)
 
 
 def _runs(transfers: Sequence[ArrayTransfer]) -> list[ArrayTransfer]:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ struct AxiPins {
     CData *awlen, *awsize, *awburst, *awvalid, *awready, *wvalid, *wlast, *wready, *bvalid, *bresp, *bready;
     void *rdata, *wdata, *wstrb;
     unsigned bytes;    // of a bus word
-    uint64_t bytes_per_clock, latency;
+    uint64_t sixteenths, latency;    // of a byte per clock; clocks
     bool writes;
 };
 
@@ -24,15 +25,16 @@ namespace {
 
 class AxiMemory {
 public:
-    explicit AxiMemory(const AxiPins& pins) : pins_(pins) {}
+    // Masters of one design share what lies in memory.
+    AxiMemory(const AxiPins& pins, std::shared_ptr<std::vector<uint8_t>> content) : pins_(pins), shared_(std::move(content)) {}
 
     void place(uint64_t base, uint64_t size) {
         base_ = base;
-        content_.assign(size, 0xA5);    // what nobody has written is no zero
+        shared_->assign(size, 0xA5);    // what nobody has written is no zero
     }
     bool copy(uint64_t address, uint8_t* bytes, uint64_t count, bool inward) {
         if (!inside(address, count)) return false;
-        uint8_t* const here = content_.data() + (address - base_);
+        uint8_t* const here = shared_->data() + (address - base_);
         inward ? std::memcpy(here, bytes, count) : std::memcpy(bytes, here, count);
         return true;
     }
@@ -47,10 +49,10 @@ public:
     // Show what memory offers in this cycle.
     void drive(uint64_t cycle) {
         *pins_.arready = !stalls_[0].next();
-        if (credit_ < pins_.bytes) credit_ += pins_.bytes_per_clock;
+        if (credit_ < 16 * pins_.bytes) credit_ += pins_.sixteenths;
         const bool due = !reads_.empty() && reads_.front().from <= cycle, both = due && pins_.writes && *pins_.wvalid;
         turn_ = both ? !turn_ : due;
-        const bool rate = credit_ >= pins_.bytes;
+        const bool rate = credit_ >= 16 * pins_.bytes;
         if (!r_shown_ && rate && due && turn_ && !stalls_[1].next()) {
             const Burst& burst = reads_.front();
             std::memset(pins_.rdata, 0xEE, pins_.bytes);
@@ -75,7 +77,7 @@ public:
         if (reset) return;
         if (*pins_.rvalid && *pins_.rready) {
             r_shown_ = false;
-            credit_ -= pins_.bytes;
+            credit_ -= 16 * pins_.bytes;
             reads_.front().address += pins_.bytes;
             if (!--reads_.front().words) reads_.pop_front();
         }
@@ -124,7 +126,7 @@ private:
         }
         hold(2, *pins_.wvalid, *pins_.wready, shown);
         if (*pins_.wvalid && *pins_.wready) {
-            credit_ -= pins_.bytes;
+            credit_ -= 16 * pins_.bytes;
             words_.push_back({{data, data + pins_.bytes}, {strobes, strobes + (pins_.bytes + 7) / 8}, *pins_.wlast != 0});
         }
         while (!writes_.empty() && !words_.empty()) write(cycle);
@@ -136,7 +138,7 @@ private:
         const Word& word = words_.front();
         if (word.last != (burst.words == 1)) blame("wlast not on the last word of a burst");
         for (unsigned i = 0; i < pins_.bytes; ++i)
-            if (word.strobes[i / 8] >> (i % 8) & 1 && inside(burst.address, pins_.bytes)) content_[burst.address - base_ + i] = word.bytes[i];
+            if (word.strobes[i / 8] >> (i % 8) & 1 && inside(burst.address, pins_.bytes)) (*shared_)[burst.address - base_ + i] = word.bytes[i];
         burst.address += pins_.bytes;
         words_.pop_front();
         if (--burst.words) return;
@@ -158,7 +160,7 @@ private:
         return {address, words, cycle + pins_.latency, response, address, bytes};
     }
     bool inside(uint64_t address, uint64_t count) const {
-        return address >= base_ && address - base_ <= content_.size() && count <= content_.size() - (address - base_);
+        return address >= base_ && address - base_ <= shared_->size() && count <= shared_->size() - (address - base_);
     }
     static bool overlap(const Burst& a, const Burst& b) { return a.first < b.first + b.size && b.first < a.first + a.size; }
     // What is valid stays as it is until it is taken.
@@ -174,7 +176,7 @@ private:
 
     AxiPins pins_;
     uint64_t base_ = 0, credit_ = 0, bursts_[2] = {0, 0};
-    std::vector<uint8_t> content_;
+    std::shared_ptr<std::vector<uint8_t>> shared_;
     std::vector<Stall> stalls_ = std::vector<Stall>(5, Stall(0));
     std::deque<Burst> reads_, writes_, answers_;
     std::deque<Word> words_;

@@ -27,6 +27,6 @@ struct Ports {
     unsigned bytes;    // of a bus word
     Lite lite;
     std::vector<Port> inputs, outputs;
-    std::vector<AxiPins> memories;    // at most one
+    std::vector<AxiPins> memories;    // of all masters
     std::vector<LinkEnd> links;       // to other boards
 };

@@ -132,15 +132,15 @@ public:
     }
     void drive(uint64_t cycle) {
         *port_.request_ready = !stall_.next();
-        if (credit_ < port_.beat_bytes) credit_ += port_.bytes_per_clock;
-        const bool serves = !bursts_.empty() && credit_ >= port_.beat_bytes && !stall_.next();
+        if (credit_ < 16 * port_.beat_bytes) credit_ += port_.sixteenths;
+        const bool serves = !bursts_.empty() && credit_ >= 16 * port_.beat_bytes && !stall_.next();
         const bool writes = serves && bursts_.front().write;
         if (port_.written) {
             *port_.write_ready = writes;
             *port_.written = !written_.empty() && written_.front() <= cycle;
             if (*port_.written) written_.pop_front();
         }
-        *port_.valid = serves && !writes && bursts_.front().from <= cycle;
+        *port_.valid = serves && !writes && bursts_.front().from <= cycle ? port_.parts : 0;
         if (*port_.valid) std::memcpy(port_.data, beat(), port_.bytes), advance();
     }
     void look(uint64_t cycle) {
@@ -164,7 +164,7 @@ private:
     uint8_t* beat() { return image_.data() + bursts_.front().address % (image_.size() / port_.bytes) * port_.bytes; }
     bool advance() {    // whether this was the burst's last beat
         Burst& burst = bursts_.front();
-        credit_ -= port_.beat_bytes;
+        credit_ -= 16 * port_.beat_bytes;
         ++burst.address;
         if (--burst.beats) return false;
         bursts_.pop_front();

@@ -24,8 +24,9 @@ struct MemoryPort {
     size_t bytes;            // size of the Verilated port
     size_t beat_bytes;
     const char* image;       // a beat per line, hexadecimal
-    uint64_t bytes_per_clock, latency;
+    uint64_t sixteenths, latency;    // of a byte per clock; clocks
     uint64_t size;           // in beats; what lies behind the image begins as zeros
+    unsigned parts;          // what `valid` is when all parts of a beat are there
     CData* request_write;    // these are null where nothing is written
     CData* write_valid;
     CData* write_ready;

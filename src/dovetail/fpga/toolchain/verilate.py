@@ -19,6 +19,7 @@ from dovetail.errors import ToolError
 from dovetail.fpga.design import Design, StreamPort, is_verilog, module_texts
 from dovetail.fpga.toolchain import tools
 from dovetail.fpga.toolchain.tools import GIBIBYTE, Command, Tool
+from dovetail.hardware.arrays.layers import RATE_STEPS
 
 PROGRAM = "simulation"
 HARNESS = "harness.cpp"
@@ -371,8 +372,9 @@ def _memory_entry(index: int, design: Design) -> str:
     pins = ", ".join(f"&{wire}_{part}" for part in parts)
     more = ("request_write", "write_valid", "write_ready", "write_data", "written")
     writes = ", ".join(f"&{wire}_{part}" if port.writes else "nullptr" for part in more)
-    return (f'{{{{{pins}, sizeof({wire}_data), {port.bytes}, "design{index}/{port.image}", {port.bytes_per_clock}, '
-            f"{port.latency_clocks}, {port.beats}, {writes}}}}}")
+    rate = int(port.bytes_per_clock * RATE_STEPS)
+    return (f'{{{{{pins}, sizeof({wire}_data), {port.bytes}, "design{index}/{port.image}", {rate}, '
+            f"{port.latency_clocks}, {port.beats}, {(1 << port.masters) - 1}, {writes}}}}}")
 
 
 def _port_table(designs: Sequence[Design]) -> str:

@@ -25,6 +25,10 @@ from dovetail.ir import Add, Graph, Lookup, Node, Window
 from dovetail.ir.operators.lq import steps_of
 from dovetail.words import counted, plural
 
+MASTERS = (1, 2, 4)
+"""Masters that a beat may be striped over."""
+RATE_STEPS = 16
+"""Steps of a byte per clock that memory's rate is stated in."""
 PACKED_TERMS = 4
 """Packed products that may be added before the lower one of the two leaves its field (`hardware.folds.twin_sums`)."""
 
@@ -47,8 +51,8 @@ class Config:
     overlap: bool = True
     port_bytes: int = 16
     """Bytes of a beat of the memory port."""
-    bandwidth_bytes: int = 16
-    """Bytes that the memory delivers in a clock, at most `port_bytes`."""
+    bandwidth_bytes: float = 16
+    """Bytes that the memory delivers in a clock, at most `port_bytes`; a whole number of sixteenths."""
     latency_clocks: int = 64
     """Clocks from a request to its first beat."""
     input_buffers: int = 2
@@ -67,6 +71,8 @@ class Config:
     """Bits of a value in the memories of maps."""
     thresholds: int = 0
     """Thresholds of a filter, at the most, where the array counts bits."""
+    masters: int = 1
+    """Masters of the memory's bus that a beat is striped over, equal parts each."""
 
     def __post_init__(self) -> None:
         if min(self.inputs, self.outputs, self.taps, self.kernel, self.port_bytes, self.bandwidth_bytes) < 1:
@@ -87,6 +93,10 @@ class Config:
                 or min(self.latency_clocks, self.map_bytes) < 0):
             raise UsageError(f"reusable engines {self}: at most {self.port_bytes} bytes a clock, one or two input buffers and no "
                              "negative latency or memory are possible")
+        if self.masters not in MASTERS or self.port_bytes % self.masters or self.bandwidth_bytes * RATE_STEPS % 1:
+            raise UsageError(f"reusable engines {self}: {self.port_bytes} bytes over {self.masters} masters, "
+                             f"{self.bandwidth_bytes:g} a clock; {', '.join(map(str, MASTERS))} masters with equal parts, and a "
+                             f"rate in {RATE_STEPS}ths of a byte are possible")
         if bool(self.weight_planes) != bool(self.input_planes) or min(self.weight_planes, self.input_planes) < 0 or (
                 self.counts and (self.monolithic or self.packed or self.soft)):
             raise UsageError(f"reusable engines {self}: {self.weight_planes} x {self.input_planes} planes of bits; an array that "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dovetail.cost.array_floors import BlockNeeds, Floors, least_clocks, least_r
 from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
 from dovetail.cost.folded import twins_allowed
 from dovetail.errors import UnsupportedError
-from dovetail.hardware.arrays.layers import ArrayLayers, counted_values, counts_bits, layers_of
+from dovetail.hardware.arrays.layers import RATE_STEPS, ArrayLayers, counted_values, counts_bits, layers_of
 from dovetail.hardware.arrays.popcount import PAIR_LOGIC
 from dovetail.hardware.arrays.program import bank_sizes
 from dovetail.ir import AvgPool, Coded, Conv, Graph, MaxPool
@@ -55,25 +56,41 @@ SHORT = 1 / 3
 """Share of the device's memory blocks above which a block is also offered with less memory. Chosen, not measured."""
 FAR_TOO_MUCH = 1e18
 """Of every resource, for what cannot be built."""
-MEMORY_RATE, MEMORY_LATENCY = "memory_bytes_per_s", "memory_latency_s"
 PORT_BYTES = 16
-"""Bytes per clock of the port to external memory. Chosen: a port of 128 bits."""
+"""Bytes wide that a master of external memory is where the board does not say, and the port at the least. Chosen: 128 bits."""
 LATENCY_CLOCKS = 64
 """Clocks until external memory answers. Chosen, not measured."""
 
 
-def memory_port(device: Device) -> tuple[int, int]:
-    """Whole bytes per clock that the device's memory delivers, and clocks from a request to its first beat."""
+class MemorySizes(NamedTuple):
+    """The port to external memory of an array: sizes as `Config` has them."""
+
+    port_bytes: int
+    bandwidth_bytes: float
+    latency_clocks: int
+    masters: int
+
+
+def memory_port(device: Device, row_bytes: int) -> MemorySizes:
+    """The port of an array whose words of weights have so many bytes: all masters of the device's memory, or fewer.
+
+    A port wider than such a word would mostly carry filling. Fewer masters have their part of the rate.
+    """
     assert device.clock_hz is not None, "every FPGA has a clock"
-    rate = device.parameters.get(MEMORY_RATE)
-    wait = device.parameters.get(MEMORY_LATENCY)
-    per_clock = PORT_BYTES if rate is None else max(1, int(rate / device.clock_hz))
-    return min(PORT_BYTES, per_clock), LATENCY_CLOCKS if wait is None else round(wait * device.clock_hz)
+    known = device.parameters
+    each, most = int(known.get("memory_master_bytes", PORT_BYTES)), int(known.get("memory_masters", 1))
+    width = whole = each * most
+    while width > max(PORT_BYTES, row_bytes):
+        width //= 2
+    rate = known.get("memory_bytes_per_s", whole * device.clock_hz) / device.clock_hz * width / whole
+    steps = max(RATE_STEPS, min(int(rate * RATE_STEPS), width * RATE_STEPS))
+    wait = known.get("memory_latency_s")
+    return MemorySizes(width, steps / RATE_STEPS, LATENCY_CLOCKS if wait is None else round(wait * device.clock_hz),
+                       max(1, width // each))
 
 
 def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
     """Arrays of all sizes that the device has multipliers or logic for, with all their maps on the chip or with less memory."""
-    rate, latency = memory_port(device)
     kernel = max((max(n.op.window.kernel) for n in graph.nodes
                   if isinstance(n.op, MaxPool | AvgPool) or (isinstance(n.op, Conv) and n.op.groups > 1)), default=3)
     model = dhm_model(device.model)
@@ -89,8 +106,9 @@ def configurations(graph: Graph, device: Device, monolithic: bool) -> list[Confi
         blocks = inputs * (outputs - soft) // (2 if packed else 1) + (0 if monolithic else inputs * used)
         if (each * blocks <= most and inputs * soft * SOFT_LOGIC <= logic and (bool(soft) == bool(part))
                 and (not monolithic or taps == TAPS[-1])):
-            found.append(Config(inputs, outputs, used, kernel, monolithic, port_bytes=PORT_BYTES, bandwidth_bytes=rate,
-                                latency_clocks=latency, packed=packed, input_buffers=frames, map_bytes=limit, soft=soft))
+            port = memory_port(device, inputs * outputs)
+            found.append(Config(inputs, outputs, used, kernel, monolithic, packed=packed, input_buffers=frames, map_bytes=limit,
+                                soft=soft, **port._asdict()))
     return found
 
 
@@ -100,7 +118,6 @@ def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
     Values lie in memory in the bits of the widest, or in fewer where what is wider may be left to dedicated engines. With pools
     there are two arrays, so that none is monolithic.
     """
-    rate, latency = memory_port(device)
     pools = [max(n.op.window.kernel) for n in graph.nodes if isinstance(n.op, MaxPool)]
     if monolithic and pools:
         return []
@@ -115,9 +132,9 @@ def counting(graph: Graph, device: Device, monolithic: bool) -> list[Config]:
     for channels, words, w, a, bits, (limit, frames) in product(COUNTED_WIDTHS, COUNTED_WORDS, weights, inputs, sizes, memories):
         pairs = channels * channels * words * w * a
         if PAIR_LOGIC * pairs <= logic and channels * w * a <= most and (not limit or channels * bits % 8 == 0):
-            found.append(Config(channels, channels * words, kernel=max([3, *pools]), port_bytes=PORT_BYTES, bandwidth_bytes=rate,
-                                latency_clocks=latency, input_buffers=frames, map_bytes=limit, weight_planes=w, input_planes=a,
-                                value_bits=bits, thresholds=steps))
+            port = memory_port(device, channels * channels * words * w // 8)
+            found.append(Config(channels, channels * words, kernel=max([3, *pools]), input_buffers=frames, map_bytes=limit,
+                                weight_planes=w, input_planes=a, value_bits=bits, thresholds=steps, **port._asdict()))
     return found
 
 
