@@ -104,7 +104,7 @@ def cpu_s(roots: list[int]) -> float:
 
 def settled(tab: Tab) -> None:
     """Wait until nothing is under way: a limit that no plan meets is looked at again, with other forms."""
-    tab.wait("!/^(Planning|Trying)/.test(document.getElementById('status').textContent)", 120)
+    tab.wait("document.getElementById('main').ariaBusy === 'false'", 120)
 
 
 def slider_part(_: Any) -> dict[str, Any]:

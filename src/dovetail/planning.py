@@ -12,6 +12,7 @@ from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Axis, Graph
 from dovetail.partition import effort
+from dovetail.partition.cost_model import CostModel
 from dovetail.partition.options import Options as Options
 from dovetail.partition.plan import Assignment, Goal, Plan, Status
 from dovetail.partition.solve import plan as solve
@@ -32,11 +33,11 @@ NEAR = 0.05
 
 
 def make_plan(graph: Graph, platform: Platform, options: Options,
-              assignment: Assignment | None = None) -> tuple[Plan, Timeline]:
+              assignment: Assignment | None = None, costs: CostModel | None = None) -> tuple[Plan, Timeline]:
     """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.
 
     `assignment` pins nodes to splits of your own, before what `options` pin; the rest is decided around them. Layers get what
-    the links of an FPGA leave.
+    the links of an FPGA leave. `costs` default to the devices' own models.
 
     Raises:
         InfeasibleError: no plan meets the limits; it names one and by how much it is missed.
@@ -44,8 +45,8 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     """
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
-    plan = _solved(graph, platform, options, assignment)
-    timeline = schedule(graph, platform, plan.assignment)
+    plan = _solved(graph, platform, options, assignment, costs=costs)
+    timeline = schedule(graph, platform, plan.assignment, costs)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {counted(pace, 'clock')} per frame"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
     slotted = _time_slots(graph, platform, plan)
@@ -84,10 +85,12 @@ def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
         for name, taken in found.items() if taken)
 
 
-def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, ceiling: float = inf) -> Plan:
+def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, ceiling: float = inf,
+            costs: CostModel | None = None) -> Plan:
     """The plan that options ask for."""
+    search = partial(solve, costs=costs, ceiling=inf if options.max_parts else ceiling)
     try:
-        return plan_within(graph, platform, options, assignment, partial(solve, ceiling=inf if options.max_parts else ceiling))
+        return plan_within(graph, platform, options, assignment, search)
     except InfeasibleError as error:
         found = _between(graph, platform, options, assignment) if options.solver == "exact" and error.excess <= NEAR else None
         if found is None:

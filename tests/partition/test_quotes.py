@@ -31,7 +31,7 @@ from dovetail.ir import (
     Window,
 )
 from dovetail.partition.boards.solver import pooled_problem
-from dovetail.partition.device_costs import DeviceCosts
+from dovetail.partition.device_costs import DeviceCosts, RememberedCosts
 from dovetail.partition.memo import Memo
 from dovetail.partition.plan import Split
 from dovetail.partition.problem import PIECES, QUOTES, TWINS, Problem, entry, price
@@ -243,3 +243,30 @@ def test_columns_read_back_as_splits_are_legal_and_distinct(shape: object) -> No
         for split in splits:
             assert split.axis is None or split.pieces[-1].stop == node.op.extent(split.axis, problem.graph.input_shapes(node))
             assert all(a.stop == b.start for a, b in zip(split.pieces[:-1], split.pieces[1:], strict=True))
+
+
+def test_remembered_answers_are_those_of_a_model_that_forgets() -> None:
+    graph, board, costs = network(), load_platform("tx2-c10gx"), RememberedCosts()
+    faster = replace(board, devices=tuple(replace(d, clock_hz=d.clock_hz and 2 * d.clock_hz) for d in board.devices))
+    for asked in (board, faster, board, faster.with_pace(4096), board.with_fill(0.5), board):
+        known, new = (Problem(graph, asked, c) for c in (costs, DeviceCosts()))
+        for problem in (known, new):
+            ask_all(problem)
+        one, other = known.memo.of(QUOTES), new.memo.of(QUOTES)
+        assert one.keys() == other.keys()
+        for key, quote in one.items():
+            against = other[key]
+            assert (quote is None) == (against is None), key
+            if quote is not None and against is not None:
+                assert all(np.array_equal(getattr(quote[1], f), getattr(against[1], f)) for f in FIELDS), key
+                assert all(np.array_equal(v, against[1].resources[r]) for r, v in quote[1].resources.items()), key
+
+
+def test_an_equal_question_is_answered_once_and_another_networks_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Graph] = []
+    real = DeviceCosts.costs_of_many
+    monkeypatch.setattr(DeviceCosts, "costs_of_many", lambda self, graph, *rest: asked.append(graph) or real(self, graph, *rest))
+    costs, graph, board = RememberedCosts(), network(), load_platform("tx2-c10gx")
+    for one in (graph, graph, network()):
+        ask_all(Problem(one, board, costs))
+    assert [g.tensors is graph.tensors for g in asked] == [True, True, False, False]  # processors, then engines

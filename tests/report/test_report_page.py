@@ -254,7 +254,9 @@ def test_the_last_bits_of_a_solver_are_no_gap_and_a_real_gap_is_stated() -> None
             loose, "; within 10.0 % of the best possible over all whole placements and candidate cuts with", "10.0 %")):
         page = parse(render(_report(plan=judged)))
         assert sentence in page.one(id="verdict").text
-        assert f"Gap to the bound{card}" in page.one("dl", class_="cards").text
+        cards = page.one("dl", class_="cards").text
+        assert f"Gap to the bound{card}" in cards
+        assert " over all whole placements and candidate cuts with these engines; solver exact" in cards
 
 
 def test_what_thrift_gave_up_stands_in_the_verdict_beside_the_proof() -> None:

@@ -64,7 +64,7 @@ def _answers(tab: Tab) -> int:
 def _answered(tab: Tab, before: int) -> None:
     """Wait until a question after so many answers is answered, and none is under way."""
     tab.wait(f"Number(document.documentElement.dataset.answers ?? 0) > {before} && "
-             "!document.getElementById('status').textContent.startsWith('Planning')", 120)
+             "document.getElementById('main').ariaBusy === 'false'", 120)
 
 
 def _move(tab: Tab, slider: str, part: float) -> None:

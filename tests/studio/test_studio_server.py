@@ -19,6 +19,7 @@ from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.device import Kind
 from dovetail.studio.app import SESSION, Session, StudioServer
 from dovetail.studio.question import StudioQuestion, read_question
+from dovetail.studio.solving import Studio
 from dovetail.studio.worker import TabWorker, WorkerError
 
 MODEL = Path(__file__).parents[2] / "examples" / "fashion" / "fashion.onnx"
@@ -231,3 +232,35 @@ def test_a_worker_without_memory_or_time_ends_alone_and_is_replaced(tmp_path: Pa
     finally:
         small.kill()
         slow.kill()
+
+
+def test_what_was_asked_before_does_not_change_an_answer() -> None:
+    changes = [{}, {"clock": 1.7}, {"bandwidth": 0.4}, {"fill": 0.3}, {"thrift": 0.1}, {"clock": 1.7, "bandwidth": 0.4}, {}]
+    moved = Studio()
+    moved.open(str(MODEL), MODEL.name)
+    moved.live(StudioQuestion("tx2-c10gx"))
+    known = moved.known["tx2-c10gx"]
+    for change in changes:
+        moved.live(StudioQuestion("tx2-c10gx", **change))
+        new = Studio()
+        new.open(str(MODEL), MODEL.name)
+        new.known["tx2-c10gx"] = known
+        new.live(StudioQuestion("tx2-c10gx", **change))
+        assert moved.last is not None
+        assert new.last is not None
+        assert moved.last.plan == new.last.plan, change
+        assert moved.last.timeline == new.last.timeline, change
+
+
+def test_what_lies_below_the_map_comes_apart_and_says_of_which_plan_it_is() -> None:
+    studio = Studio()
+    studio.open(str(MODEL), MODEL.name)
+    with pytest.raises(UsageError, match="there is no plan yet"):
+        studio.rest()
+    for number in (1, 2):
+        first = studio.live(StudioQuestion("tx2-c10gx"))
+        rest = studio.rest()
+        assert first["number"] == rest["number"] == number
+        assert {"n0", "t0"} <= rest["details"].keys()
+        assert 'id="plan-table"' in rest["plan"]
+        assert "details" not in first

@@ -12,6 +12,9 @@ from dovetail.partition.boards.relaxation import nature
 from dovetail.partition.cost_model import Rates
 from dovetail.platform.device import Device, Kind, Platform
 
+REMEMBERED = 48
+"""Questions whose answers are kept. Chosen: some twenty changes of a board's clock, a few tens of megabytes."""
+
 
 class DeviceCosts:
     """Costs from the devices' own models; sums of outputs of one shape are looked up once."""
@@ -39,7 +42,7 @@ class DeviceCosts:
         return cost.why_not(graph, node, device)
 
     def reduce_costs(self, graph: Graph, node: Node, parts: int, device: Device) -> ShareCosts | None:
-        key = (graph.shape(node.output), parts, device.name, device.model, device.clock_hz)
+        key = (graph.shape(node.output), parts, device.name, nature(device))
         if key not in self._sums:  # whoever asks for one will ask for all
             shapes = list(dict.fromkeys([graph.shape(n.output) for n in (node, *graph.nodes) if isinstance(n.op, Conv | Gemm)]))
             self._sums |= {(shape, *key[1:]): found for shape, found in zip(
@@ -48,3 +51,26 @@ class DeviceCosts:
 
     def rates(self, platform: Platform, source: str, target: str) -> Rates:
         return cost.transfer_rates(platform, source, target)
+
+
+class RememberedCosts(DeviceCosts):
+    """The same answers, kept for who plans a network again and again: equal questions about equal devices are answered once.
+
+    Work is counted by who asks, so plans do not depend on what was asked before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers: dict[tuple[object, ...], tuple[object, list[list[ShareCosts | None]]]] = {}
+
+    def costs_of_many(self, graph: Graph, questions: Sequence[Question],
+                      devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
+        shares = tuple((node.name, *((axis, starts.tobytes(), stops.tobytes()) for axis, starts, stops in segments))
+                       for node, segments in questions)
+        key = (id(graph.tensors), shares, *((nature(d), id(d.accelerator)) for d in devices))
+        if key not in self._answers:
+            if len(self._answers) >= REMEMBERED:
+                del self._answers[next(iter(self._answers))]
+            named = graph.tensors, [d.accelerator for d in devices]  # kept, so that nothing else gets their numbers
+            self._answers[key] = named, super().costs_of_many(graph, questions, devices)
+        return self._answers[key][1]

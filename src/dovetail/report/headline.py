@@ -11,7 +11,6 @@ from dovetail.report.markup import Markup, breakable, element, join
 from dovetail.report.palette import Report
 from dovetail.report.verdict import (
     BETTER,
-    ENGINES,
     ERRORS,
     best_single,
     compared,
@@ -22,7 +21,6 @@ from dovetail.report.verdict import (
     limited_share,
     proof,
     ratio,
-    scope,
 )
 from dovetail.words import counted, plural
 
@@ -99,15 +97,6 @@ def _executed(report: Report) -> Markup:
                    f". Times and energies are model estimates for the board; {ERRORS}.", class_="muted")
 
 
-def _status(report: Report) -> str:
-    plan = report["plan"]
-    if plan["pinned"] == len(report["nodes"]):
-        return "every node pinned"
-    if plan["proven"] and plan["beyond"]:
-        return f"optimal over all candidate cuts, then {units.percent(plan['beyond'])} better by cuts between them"
-    return f"optimal{ENGINES * (ENGINES in scope(plan))}" if plan["proven"] else str(plan["status"])
-
-
 def cards(report: Report) -> Markup:
     """The key numbers."""
     plan, model = report["plan"], report["model"]
@@ -119,8 +108,7 @@ def cards(report: Report) -> Markup:
     best = _card("Best single device", f"{units.objective(single[1], plan['goal'])}",
                  f"{single[0]} alone{', without pins' if plan['pinned'] else ''}") if single else None
     gap = _card("Gap to the bound", units.percent(plan["gap"] if plan["gap"] >= LEAST_GAP else 0.0),
-                ("" if not plan["given_up"] else f"before {units.percent(plan['given_up'])} was given up for area; ")
-                + f"{_status(report)}, solver {plan['solver']}, {plan['mode']} mode")
+                f"{proof(plan)}; solver {plan['solver']}, {plan['mode']} mode")
     return join(
         [
             _limit(plan),

@@ -108,6 +108,7 @@ class StudioServer:
                         web.post("/api/session", self.open_session), web.post("/api/model", self.model),
                         web.post("/api/{ask:live|wider|search|pareto|take}", self.solve),
                         web.post("/api/{part:layer|code}", self.layer), web.post("/api/numbers", self.numbers),
+                        web.post("/api/rest", self.rest),
                         web.get("/api/stage", self.stage), web.post("/api/stop", self.stop_worker),
                         web.post("/api/{file:plan|report}", self.export), web.post("/api/build", self.build)])
         self.files = {name: component(name).encode() for name in (*COMPONENTS, "page.css")} | {
@@ -254,6 +255,10 @@ class StudioServer:
         """Runner-up and numbers of a layer of the last plan, or the code that is generated for it."""
         session, number = self._session(request), _number(request, "node")
         return _json(await self._ask(partial(session.ask, request.match_info["part"], number, limit_s=OPEN_S)))
+
+    async def rest(self, request: web.Request) -> web.Response:
+        """What lies below the map of the last plan."""
+        return _json(await self._ask(partial(self._session(request).ask, "rest", limit_s=LIVE_S)))
 
     async def numbers(self, request: web.Request) -> web.Response:
         """Measure ranges and errors, of so many bits."""

@@ -25,6 +25,7 @@ from dovetail.numerics.calibration import synthetic
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quality import LayerNoise, layer_noise
 from dovetail.numerics.quantize import check_bits
+from dovetail.partition.device_costs import RememberedCosts
 from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.partition.solve import reasons
@@ -65,6 +66,7 @@ class LiveAnswer:
     form: KnownForm
     why: dict[str, str] | None = None
     """Reasons with runners-up, once a card asked for them."""
+    report: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,13 @@ class Studio:
         self.known: dict[str, KnownForm] = {}
         self.points: list[FormPoint] = []
         self.last: LiveAnswer | None = None
+        self.answers = 0
+        """How many there were."""
         self.stand_ins: dict[int | None, Graph] = {}
         """Networks of so many bits with scales of few samples."""
         self.measured: dict[int | None, MeasuredNumbers] = {}
+        self.costs = RememberedCosts()
+        """What layers cost, which most changes leave as it is."""
 
     def open(self, path: str, name: str) -> dict[str, Any]:
         """Read a model file; `name` is what people call it."""
@@ -97,6 +103,7 @@ class Studio:
         self.notes = tuple(note.replace(path, name) for note in notes)
         self.path, self.file, self.digest = Path(path), name, sha256(Path(path).read_bytes()).hexdigest()
         self.known, self.last, self.points, self.stand_ins, self.measured = {}, None, [], {}, {}
+        self.costs = RememberedCosts()
         return {"name": self.graph.name, "file": name, "layers": len(self.graph.nodes), "macs": self.graph.macs,
                 "parameters": self.graph.parameters, "quantized": self.graph.quantized}
 
@@ -126,7 +133,8 @@ class Studio:
         forms = first_forms(graph, question.platform)
         for form in forms if len(forms) > 1 else ():
             try:
-                plan, _ = make_plan(graph, form.platform, replace(_quick(question), explained=False, thrift=0.0))
+                options = replace(_quick(question), explained=False, thrift=0.0)
+                plan, _ = make_plan(graph, form.platform, options, costs=self.costs)
                 found.append((plan.objective, form))
             except InfeasibleError as error:
                 refused = error if refused is None or error.excess < refused.excess else refused
@@ -141,10 +149,13 @@ class Studio:
         """The plan of a form, explained."""
         graph = self._graph_of(question)
         pins = {**options.pinned(graph), **form.pins}
-        plan, timeline = make_plan(graph, form.platform, replace(options, pins={}), pins)
+        plan, timeline = make_plan(graph, form.platform, replace(options, pins={}), pins, self.costs)
         plan = replace(plan, pinned=len(question.pins)) if form.pins else plan
-        self.last = LiveAnswer(question, graph, plan, timeline, form)
+        self._take_up(LiveAnswer(question, graph, plan, timeline, form))
         return self.view(perf_counter() - began, full=False)
+
+    def _take_up(self, answer: LiveAnswer) -> None:
+        self.last, self.answers = answer, self.answers + 1
 
     def _near(self, question: StudioQuestion) -> KnownForm | None:
         """The form that was found before for the board, as it is asked for now; an accelerator keeps its layers and its area."""
@@ -166,7 +177,7 @@ class Studio:
         plan, timeline, space = weighed(graph, question.platform, question.options(), progress=progress)
         best = space.forms[space.best]
         form = KnownForm(best.platform, {name: best.pins[name] for name in best.held}, question.fill)
-        self.last = LiveAnswer(question, graph, plan, timeline, form)
+        self._take_up(LiveAnswer(question, graph, plan, timeline, form))
         self._remember(question, form)
         return self.view(perf_counter() - began, full=True)
 
@@ -236,17 +247,21 @@ class Studio:
         return shutil.make_archive(str(target), "zip", target)
 
     def view(self, took_s: float, full: bool) -> dict[str, Any]:
-        """The last answer as parts of a page, made by the report's own components."""
-        answer = self._answer()
-        report, plan = self._report(answer), answer.plan
-        return {"lead": element("p", lead(report), class_="lead"), "cards": element("dl", cards(report), class_="cards"),
-                "verdict": element("p", sentence(report), class_="verdict open"),
-                "network": join([legend(report), network_map(report)]), "plan": plan_table(report), "timeline": timeline(report),
-                "resources": join([resources(report), baselines(report)]), "details": details(report),
+        """What the page shows first of the last answer, made by the report's own components; `rest` has what lies below."""
+        answer, report = self._answer(), self._report()
+        return {"number": self.answers, "lead": element("p", lead(report), class_="lead"),
+                "cards": element("dl", cards(report), class_="cards"), "network": join([legend(report), network_map(report)]),
                 "nodes": [{"name": n.name, "devices": [d.name for d in answer.form.platform.devices
                                                        if why_not(answer.graph, n, d) is None]} for n in answer.graph.nodes],
                 "figures": _figures(answer, used_devices(report)), "took_s": took_s, "full": full,
-                "goal": plan.goal.value}
+                "goal": answer.plan.goal.value}
+
+    def rest(self) -> dict[str, Any]:
+        """What the page shows below, and what its cards say; `number` is that of the answer."""
+        report = self._report()
+        return {"number": self.answers, "verdict": element("p", sentence(report), class_="verdict open"),
+                "plan": plan_table(report), "timeline": timeline(report), "details": details(report),
+                "resources": join([resources(report), baselines(report)])}
 
     def plan_file(self) -> dict[str, Any]:
         """The last plan as `dovetail plan -o` writes it."""
@@ -255,9 +270,16 @@ class Studio:
 
     def report_file(self) -> str:
         """The last plan as a report of its own."""
-        return render(self._report(self._answer()))
+        return render(self._report())
 
-    def _report(self, answer: LiveAnswer) -> dict[str, Any]:
+    def _report(self) -> dict[str, Any]:
+        """The last answer as a report, collected once."""
+        answer = self._answer()
+        if answer.report is None:
+            answer.report = self._collected(answer)
+        return answer.report
+
+    def _collected(self, answer: LiveAnswer) -> dict[str, Any]:
         command = f"dovetail plan {self.file} --plan plan.json"
         extras: Mapping[str, object] = {
             "quantization": {"calibration": "none, planned only"}, "segments": [], "designs": [], "circuits": [],

@@ -10,11 +10,12 @@ export function mountGantt(drawings, zoom) {
     }
   };
   zoom.parentElement.hidden = false;
-  zoom.addEventListener("input", () => {
+  const widen = () => {
     for (const drawing of drawings) drawing.style.width = `${zoom.value * 100}%`;
     fit();
-  });
+  };
+  zoom.addEventListener("input", widen);
   const seen = new ResizeObserver(fit);
   for (const drawing of drawings) seen.observe(drawing);
-  fit();
+  widen();
 }

@@ -164,7 +164,7 @@ export function mountMap(root, details, select, before, grab) {
     for (const other of svg.querySelectorAll(".chosen")) other.classList.remove("chosen");
     leaf.classList.add("chosen");
     const found = details[leaf.dataset.detail];
-    if (!found) return;
+    if (!found) return void select?.(Number(index), null); // not known yet
     const heading = document.createElement("strong");
     heading.textContent = found[0];
     const close = document.createElement("button");

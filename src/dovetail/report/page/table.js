@@ -1,10 +1,11 @@
 // The plan's table: groups open and close, columns sort. Sorted, layers stand without their groups.
-export function mountTable(table) {
+// `before` is what was mounted in its place: groups stay open, and columns sorted.
+export function mountTable(table, before) {
   const body = table.tBodies[0];
   const inOrder = [...body.rows];
   const groups = inOrder.filter((row) => row.dataset.group);
   const layers = inOrder.filter((row) => !row.dataset.group);
-  const open = new Set();
+  const open = new Set(before?.open);
   const headings = [...table.tHead.rows[0].cells];
   let sorted = false;
 
@@ -33,21 +34,23 @@ export function mountTable(table) {
     if (!numeric) return cell.textContent.trim();
     return cell.dataset.value === undefined ? null : Number(cell.dataset.value);
   };
+  const sort = (column, way) => {
+    const heading = headings[column];
+    const numeric = heading.classList.contains("num");
+    const sign = way === "descending" ? -1 : 1;
+    sorted = way !== "none" && { column, way };
+    body.append(...(sorted ? [...layers].sort((a, b) => {
+      const [x, y] = [key(a, column, numeric), key(b, column, numeric)];
+      if (x === null || y === null) return (x === null) - (y === null);
+      return sign * (numeric ? x - y : x.localeCompare(y, "en", { numeric: true }));
+    }) : inOrder));
+    for (const other of headings) other.setAttribute("aria-sort", "none");
+    heading.setAttribute("aria-sort", way);
+    show();
+  };
   headings.forEach((heading, column) => {
     heading.querySelector("button").addEventListener("click", () => {
-      const before = heading.getAttribute("aria-sort");
-      const next = { none: "ascending", ascending: "descending", descending: "none" }[before];
-      const numeric = heading.classList.contains("num");
-      const sign = next === "descending" ? -1 : 1;
-      sorted = next !== "none";
-      body.append(...(sorted ? [...layers].sort((a, b) => {
-        const [x, y] = [key(a, column, numeric), key(b, column, numeric)];
-        if (x === null || y === null) return (x === null) - (y === null);
-        return sign * (numeric ? x - y : x.localeCompare(y, "en", { numeric: true }));
-      }) : inOrder));
-      for (const other of headings) other.setAttribute("aria-sort", "none");
-      heading.setAttribute("aria-sort", next);
-      show();
+      sort(column, { none: "ascending", ascending: "descending", descending: "none" }[heading.getAttribute("aria-sort")]);
     });
   });
   const all = table.closest("section")?.querySelector(".open-all");
@@ -61,15 +64,23 @@ export function mountTable(table) {
       show();
     });
   }
-  addEventListener("beforeprint", () => {
+  const whole = () => {
     if (layers.length > 200) return;
     for (const row of groups) open.add(row.dataset.group);
     show();
-  });
-  show();
-  return { reveal: (index) => {
-    const row = layers.find((r) => r.dataset.node === String(index));
-    if (row) reveal(row);
-    return row;
-  } };
+  };
+  addEventListener("beforeprint", whole);
+  const order = before?.sorted();
+  if (order) sort(order.column, order.way);
+  else show();
+  return {
+    open,
+    sorted: () => sorted,
+    stop: () => removeEventListener("beforeprint", whole),
+    reveal: (index) => {
+      const row = layers.find((r) => r.dataset.node === String(index));
+      if (row) reveal(row);
+      return row;
+    },
+  };
 }

@@ -79,6 +79,10 @@ const question = (board = $("board").value, own = pins) => JSON.stringify({ boar
 let opened = null;
 let waiting = false;
 let busy = false;
+const working = (is) => {
+  busy = is;
+  $("main").setAttribute("aria-busy", is);
+};
 let timer = 0;
 const soon = () => {
   clearTimeout(timer);
@@ -91,7 +95,7 @@ const wrong = (words = "") => {
 };
 async function live(from = "live") {
   if (!opened || busy) return void (waiting = true);
-  busy = true;
+  working(true);
   const began = performance.now();
   $("status").textContent = from === "wider" ? "Trying other forms of the FPGA …" : "Planning …";
   let wider = false;
@@ -107,12 +111,13 @@ async function live(from = "live") {
       const took = (performance.now() - began) / 1000;
       $("status").textContent = `Answered in ${took.toPrecision(2)} s over a few forms of the FPGA; “Search everything” weighs all.`;
       document.documentElement.dataset.took = took;
+      if (!waiting) await drawRest();
     }
   } catch (error) {
     wrong(error.message);
     $("status").textContent = "";
   }
-  busy = false;
+  working(false);
   document.documentElement.dataset.answers = Number(document.documentElement.dataset.answers ?? 0) + 1;
   if (waiting) {
     waiting = false;
@@ -125,14 +130,19 @@ async function live(from = "live") {
 let view = null;
 let map = null;
 let chosen = null;
+let shownTable = null;
 let answerNumber = 0; // of the plan that is drawn
 const put = (id, markup) => {
   $(id).innerHTML = markup; // made by the server's own components, which escape every name
 };
 const painted = () => Promise.race([new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0))), new Promise((done) => setTimeout(done, 200))]);
-// Verdict, figures and map first; what lies below them follows once these are painted.
+// Verdict, figures and map first. What lies below them follows once these are painted, unless another plan is asked for.
+const BELOW = { table: "plan", "timeline-part": "timeline", bars: "resources", "verdict-part": "verdict" };
+const outdated = (is) => {
+  for (const id of Object.keys(BELOW)) $(id).classList.toggle("stale", is);
+};
 async function draw(found) {
-  view = found;
+  view = { ...found, details: {} };
   $("welcome").hidden = true;
   $("answer").hidden = false;
   $("title").textContent = titled();
@@ -143,20 +153,34 @@ async function draw(found) {
   map = mountMap($("map"), view.details, select, kept, grab);
   answerNumber += 1;
   if (chosen !== null) map.show(chosen, false);
+  for (const id of SAVES) $(id).disabled = false;
   await painted();
   document.documentElement.dataset.planned = answerNumber;
-  for (const [id, part] of Object.entries({ table: "plan", "timeline-part": "timeline", bars: "resources", "verdict-part": "verdict" })) put(id, view[part]);
+  outdated(true);
+}
+async function drawRest() {
+  const rest = await ask("rest");
+  if (rest.number !== view.number) return;
+  Object.assign(view.details, rest.details);
+  shownTable?.stop();
+  const zoomed = $("zoom")?.value;
+  for (const [id, part] of Object.entries(BELOW)) put(id, rest[part]);
+  outdated(false);
+  if (chosen !== null) map.show(chosen, false);
   mountTips($("answer"), $("tip"), view.details);
-  const table = mountTable($("plan-table"));
+  shownTable = mountTable($("plan-table"), shownTable);
+  if (zoomed) $("zoom").value = zoomed;
   if ($("gantt")) mountGantt($("answer").querySelectorAll(".gantt-drawing"), $("zoom"));
-  $("table").onclick = $("map").onclick = $("timeline-part").onclick = (event) => {
+  compare();
+}
+// A link to a layer leads to its row.
+for (const id of ["table", "map", "timeline-part"]) {
+  $(id).addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="#layer-"]');
     if (!link || link.closest("svg.network")) return;
     event.preventDefault();
-    table.reveal(Number(link.hash.slice(7)))?.scrollIntoView({ block: "center" });
-  };
-  for (const id of SAVES) $(id).disabled = false;
-  compare();
+    shownTable?.reveal(Number(link.hash.slice(7)))?.scrollIntoView({ block: "center" });
+  });
 }
 const titled = (board = $("board").value) => `${opened.name} on ${boardOf(board)}`;
 // A frame's tasks can be carried to another device as well.
@@ -179,7 +203,7 @@ const grab = mountDrag($("tray"), {
 }, pin);
 function select(index, card) {
   chosen = index;
-  if (index === null) return;
+  if (index === null || !card) return;
   const { name, devices } = view.nodes[index];
   const label = make("label", "Put it on", { class: "pin" });
   const choice = make("select", "", { "aria-label": `Device of ${name}` });
@@ -247,7 +271,8 @@ async function liveBeside() {
     beside.opened = opened;
     const found = await ask("live", question(board, new Map()), false, beside.session);
     const whole = found.refused ? await ask("wider", question(board, new Map()), false, beside.session) : found;
-    Object.assign(beside, { view: whole, board });
+    const rest = await ask("rest", undefined, false, beside.session);
+    Object.assign(beside, { view: { ...whole, details: rest.details }, board });
     $("beside-said").textContent = pins.size ? "Pins are of the first board alone." : "";
   } catch (error) {
     beside.view = null;
@@ -283,7 +308,7 @@ let stopped = false;
 const LONG = ["search", "draw-front", "save-build"];
 async function long(path, words, done, raw = false) {
   if (!opened || busy) return;
-  busy = true;
+  working(true);
   stopped = false;
   for (const id of LONG) $(id).disabled = true;
   $("stop").hidden = false;
@@ -297,14 +322,14 @@ async function long(path, words, done, raw = false) {
     const found = await ask(path, question(), raw);
     wrong();
     $("status").textContent = `${words}: done.`;
-    busy = false;
+    working(false);
     done(found);
   } catch (error) {
     if (stopped) $("status").textContent = "Stopped.";
     else wrong(error.message);
   }
   clearInterval(look);
-  busy = false;
+  working(false);
   for (const id of LONG) $(id).disabled = false;
   $("stop").hidden = true;
   if (waiting) {
@@ -312,7 +337,10 @@ async function long(path, words, done, raw = false) {
     live();
   }
 }
-$("search").addEventListener("click", () => long("search", "Searching everything", draw));
+$("search").addEventListener("click", () => long("search", "Searching everything", async (found) => {
+  await draw(found);
+  await drawRest();
+}));
 $("stop").addEventListener("click", () => {
   stopped = true;
   ask("stop");
@@ -322,7 +350,7 @@ $("stop").addEventListener("click", () => {
 let source = null; // what was opened, for the other board's session
 async function open(query, body, words) {
   if (busy) return;
-  busy = true;
+  working(true);
   $("status").textContent = `Reading ${words} …`;
   wrong();
   let read = true;
@@ -334,11 +362,13 @@ async function open(query, body, words) {
     $("status").textContent = "";
     read = false;
   }
-  busy = waiting = false;
+  working(false);
+  waiting = false;
   if (!read) return;
   chosen = null;
   map?.stop();
-  map = null;
+  shownTable?.stop();
+  map = shownTable = null;
   $("bits").disabled = opened.quantized;
   if (beside) beside.view = null;
   pins.clear();
