@@ -178,19 +178,38 @@ def images(module: Module) -> dict[str, str]:
 
 
 NAME = re.compile(r"[A-Za-z_]\w*")
+TABLE_WORD_BITS = 6
+"""Bits of an index whose entries are words of 64 bits at most."""
 TABLE_LINE_BITS = 3
 """Lower bits of an index whose entries stand on one line."""
 
 
 def table(t: ConstantTable) -> list[str]:
-    """A function of the index as a tree of choices, upper bits first.
+    """A function of the index as a tree of choices, upper bits first; a simulator sees small ones as words (`_in_words`).
 
     Not as a case: tools make a memory of it, which costs more than these choices do, or fail at it (Yosys 0.23).
     """
     width = bit_width(t.lo, t.hi)
     text = choice(dict(t.entries), 0, t.index_bits - 1, width, "  ")
     assert text is not None
+    tree = _function(t, width, text)
+    return tree if t.index_bits > TABLE_WORD_BITS else ["`ifdef VERILATOR", *_in_words(t, width), "`else", *tree, "`endif"]
+
+
+def _function(t: ConstantTable, width: int, text: str) -> list[str]:
     return [f"function {span(width)}{t.name} (input {span(t.index_bits)}code);", f"  {t.name} = {text};", "endfunction"]
+
+
+def _in_words(t: ConstantTable, width: int) -> list[str]:
+    """Every bit of the entries is the one that the index selects of a word: a shift, where a tree is a branch for every choice.
+
+    Verilator makes 76 MB of C++ of AlexNet in codes over three boards, where trees become 286 MB.
+    """
+    known, size = dict(t.entries), 1 << t.index_bits
+    words = [sum((known.get(code, 0) >> bit & 1) << code for code in range(size)) for bit in range(width)]
+    picked = ", ".join(f"{t.name}_word_{bit}[code]" for bit in reversed(range(width)))
+    return [*(f"localparam [{size - 1}:0] {t.name}_word_{bit} = {size}'h{word:x};" for bit, word in enumerate(words)),
+            *_function(t, width, f"{{{picked}}}")]
 
 
 def choice(entries: dict[int, int], start: int, bit: int, width: int, indent: str) -> str | None:
