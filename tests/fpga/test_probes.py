@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dovetail.fpga.assemble import build_design
-from dovetail.fpga.design import Design
+from dovetail.fpga.design import Design, StreamPort
 from dovetail.fpga.links.bench import Keeping, SystemRun, simulate_system
 from dovetail.fpga.links.kept import open_kept
 from dovetail.fpga.links.system import System, build_system, systems_of
@@ -108,6 +108,24 @@ def test_a_stopped_simulation_goes_on_where_its_state_was_kept(tmp_path: Path) -
     assert (found.cycles, found.frame_cycles, found.carried) == (unbroken.cycles, unbroken.frame_cycles, unbroken.carried)
     for port, values in found.outputs.items():
         np.testing.assert_array_equal(values, unbroken.outputs[port])
+
+
+def test_what_the_last_beat_of_a_pixel_has_too_many_is_not_compared() -> None:
+    stream, watch = StreamPort("out", "y", channels=5, bits=4, signed=False, height=1, width=2, at_once=3), Watch()
+    watch.add("top", (stream,), {"y": np.arange(1, 11).reshape(1, 2, 5).transpose(0, 2, 1).reshape(1, 5, 1, 2)})
+    for clock, data in enumerate(("321", "f54", "876", "0a9")):
+        watch.hear(f"beat core.top.out {clock} {data}")
+    assert watch.streams["top", "out"].right
+    watch.hear("beat core.top.out 4 000")
+    assert watch.first_wrong == "top.out, y: beat 4 of 4 at clock 4 is 0, none was expected"
+
+
+def test_a_wrong_channel_of_the_last_beat_is_named() -> None:
+    stream, watch = StreamPort("out", "y", channels=5, bits=4, signed=False, height=1, width=1, at_once=3), Watch()
+    watch.add("top", (stream,), {"y": np.arange(1, 6).reshape(1, 5, 1, 1)})
+    for clock, data in enumerate(("321", "f64")):
+        watch.hear(f"beat core.top.out {clock} {data}")
+    assert watch.first_wrong == "top.out, y: beat 1 of 2 at clock 1 is 64, expected 54"
 
 
 def test_probes_are_for_simulators_alone() -> None:
