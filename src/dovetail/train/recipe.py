@@ -83,6 +83,8 @@ class Pace:
     """Processes that read images which are not in memory."""
     record: bool = True
     """Let a GPU replay its steps as CUDA graphs; without it every kernel is launched, slower but plain."""
+    tests: bool = True
+    """Evaluate on the way; else whoever finishes the run does."""
 
     def __post_init__(self) -> None:
         if self.every < 1 or not self.minutes >= 0 or self.workers < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,15 +23,17 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.train import imported
-from dovetail.train.data import Bytes, Images, ImageSource, Labels, spread
+from dovetail.train.data import Bytes, DataSet, Images, ImageSource, Labels, spread
 from dovetail.train.export import to_graph
-from dovetail.train.loop import CHECKPOINT, TOP, Heard, Hits, accuracy, save, train
+from dovetail.train.loop import CHECKPOINT, TOP, Heard, Hits, accuracy, course_of, load, network_of, save
 from dovetail.train.networks import precision_of
 from dovetail.train.recipe import Pace, TrainingRecipe
 from dovetail.train.streams import load_images
 from dovetail.words import counted
 
 SCHEMA = 1
+MODEL, TRAINED = "model.pt", "trained.json"
+"""Files of a run that is trained: its weights, and until it is finished what else is known of it."""
 CALIBRATION = 256
 """Training images that show how large fixed-point tensors become."""
 
@@ -88,23 +90,53 @@ def run(recipe: TrainingRecipe, data: str | Path, folder: str | Path, say: Heard
         raise UsageError(f"{data}: held in memory; --workers read images that stay in their files, leave it out")
     folder.mkdir(parents=True, exist_ok=True)
     chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-    started = time.monotonic()
-    network, seen = train(recipe, precision, images, folder, chosen, say, pace)
-    seconds = time.monotonic() - started
-    save(folder / "model.pt", {"network": network.state_dict(), "recipe": asdict(recipe)})
-    network = network.cpu()
+    if (trained := read_trained(recipe, folder)) is None:
+        for _ in training(recipe, images, folder, say, chosen, pace):
+            pass
+        trained = read_trained(recipe, folder)
+        assert trained is not None
+    network = network_of(recipe, recipe.network, precision, images)
+    network.load_state_dict(load(folder / MODEL, "cpu")["network"])
+    seen = trained.pop("epochs")
+    if not seen or seen[-1]["epoch"] != recipe.epochs:
+        found_hits = accuracy(network.to(chosen), images.test, spread(images.test, None), chosen)
+        seen.append({"epoch": recipe.epochs, **found_hits.named("test")})
+        say(f"trained {counted(recipe.epochs, 'epoch')}: test accuracy {found_hits}")
+    network = network.cpu().eval()
     shown = images.train.read(spread(images.train, CALIBRATION))
     graph = exported(network, shown, f"{Path(recipe.network).stem}_{precision}")
     replace_bytes(folder / "model.onnx", to_onnx(graph))
     result = {
         "schema": SCHEMA, "recipe": asdict(recipe), "data": images.name, "command": list(command or sys.argv),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()), **machine_facts(chosen), "seconds": seconds,
-        "train_images": len(images.train.labels), "test_images": len(images.test.labels), "classes": images.classes,
+        **trained, "train_images": len(images.train.labels), "test_images": len(images.test.labels), "classes": images.classes,
         "epochs": seen, **{key: value for key, value in seen[-1].items() if key.startswith("test_")},
         **_integers(precision.floating, folder, network, images.test, integer_images, say)}
     replace_text(done, json.dumps(result, indent=1) + "\n")
-    (folder / CHECKPOINT).unlink(missing_ok=True)
+    (folder / TRAINED).unlink()
     return result
+
+
+def training(recipe: TrainingRecipe, images: DataSet, folder: Path, say: Heard, device: Any,
+             pace: Pace | None = None) -> Generator[None]:
+    """The steps of a run one at a time; then its model, and beside it what else the result says of training."""
+    started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    course = course_of(recipe, precision_of(recipe.bits, recipe.method, recipe.ends), images, folder, device, say, pace)
+    yield from course.steps(say)
+    save(folder / MODEL, {"network": course.network.state_dict(), "recipe": asdict(recipe)})
+    replace_text(folder / TRAINED, json.dumps({
+        "recipe": asdict(recipe), "date": time.strftime("%Y-%m-%d", time.gmtime()), **machine_facts(device),
+        "seconds": time.monotonic() - started, "epochs": course.seen}) + "\n")
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def read_trained(recipe: TrainingRecipe, folder: Path) -> dict[str, Any] | None:
+    """What is known of a run that is trained but not yet exported and evaluated; None where there is none of this recipe."""
+    path = folder / TRAINED
+    if not path.is_file():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return None if recipe.differs(found.pop("recipe")) else found
 
 
 def _reader(graph: Graph, network: Any) -> Callable[[Bytes], Array]:
