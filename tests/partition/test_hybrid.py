@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.cost.accelerator import arrays_of, config_of
+from dovetail.cost.accelerator import arrays_of, config_of, soft_products_of
 from dovetail.cost.array import Config, block_cost
 from dovetail.cost.budget import estimate, usable
 from dovetail.errors import InfeasibleError, PlatformError, UnsupportedError
 from dovetail.ir import Add, Concat, Conv, GlobalAvgPool, Graph, Node, Reshape, Select, Tensor, Window
 from dovetail.partition.accelerator import blocks as hybrid_blocks
-from dovetail.partition.accelerator.architecture import accelerated_device, judge, reason_outside, region_of
+from dovetail.partition.accelerator.architecture import accelerated_device, accelerator_of, judge, reason_outside, region_of
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.choice import Joint, least_fill, least_sum, undominated
 from dovetail.partition.accelerator.dedicated import engines_within
@@ -235,6 +235,24 @@ def test_a_search_finds_what_trying_everything_finds(scale: float) -> None:
     assert found.bound <= best * CLOSE
     assert found.bound <= found.interval
     assert all(found.needs[r] <= usable(device, accelerator=True)[r] for r in search.names)
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.05, 0.3])
+def test_products_are_made_of_logic_only_where_multipliers_run_out(graph: Graph, scale: float,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = load_platform("zcu102").of_kind(Kind.FPGA)
+    device = replace(whole, resources={r: v * scale * (3 if r == "lut" else 1) for r, v in whole.resources.items()})
+    cuts = (len(graph.nodes),)
+    thrifty = AcceleratorSearch(graph, device, cuts, Blocks(graph, device)).fastest()
+    monkeypatch.setattr(AcceleratorSearch, "_thrifty", lambda search, found: found)
+    plain = AcceleratorSearch(graph, device, cuts, Blocks(graph, device)).fastest()
+    assert (thrifty.interval, thrifty.bound) == (plain.interval, plain.bound)
+    assert thrifty.needs["lut"] < plain.needs["lut"]
+    idle = usable(device, accelerator=True)["dsp"] - thrifty.needs["dsp"]
+    made = accelerator_of(graph, thrifty, Architecture.SESL)
+    smallest = min([fold.groups * fold.inputs * fold.outputs for fold in thrifty.folds.values() if not fold.products], default=0)
+    assert bool(soft_products_of(graph, made)) == bool(smallest)
+    assert not smallest or idle < smallest * 9
 
 
 def test_maps_in_external_memory_are_chosen_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

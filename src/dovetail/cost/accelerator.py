@@ -58,13 +58,21 @@ def multipliers_of(graph: Graph, accelerator: AcceleratorDesign) -> int:
         if node.name not in accelerator.dedicated or not node.op.product:
             continue
         sizes = accelerator.dedicated[node.name]
-        if sizes is None:
-            count += graph.constants[node.params[0]].array.size
-        else:
-            fold = Fold(*sizes)
-            count += fold.groups * fold.inputs * fold.outputs * prod(window_of(graph, node)[0].kernel)
+        count += graph.constants[node.params[0]].array.size if sizes is None else _products(graph, node, Fold(*sizes))
     inside = tuple(n.name for n in graph.nodes if n.name in accelerator.reusable)
     return count + (block_multipliers(graph, inside, config) if config else 0)
+
+
+def soft_products_of(graph: Graph, accelerator: AcceleratorDesign) -> int:
+    """Those of an accelerator's multipliers that are made of logic, of layers that are folded and of arrays."""
+    config, folds = config_of(accelerator), {n: Fold(*sizes) for n, sizes in accelerator.dedicated.items() if sizes is not None}
+    count = sum(_products(graph, n, folds[n.name]) for n in graph.nodes if n.name in folds and not folds[n.name].products)
+    return count + (config.soft * config.inputs if config else 0)
+
+
+def _products(graph: Graph, node: Node, fold: Fold) -> int:
+    """Products that a folded engine makes in a clock."""
+    return fold.groups * fold.inputs * fold.outputs * prod(window_of(graph, node)[0].kernel)
 
 
 def why_outside(node: Node, device: Device) -> str | None:

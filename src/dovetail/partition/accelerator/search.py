@@ -34,7 +34,7 @@ from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import phases_of
 from dovetail.ir import Conv, Gemm, Graph
 from dovetail.partition.accelerator.blocks import BlockOption, Blocks
-from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_fill, least_sum, shares_of, undominated
+from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_cost, least_fill, least_sum, shares_of, undominated
 from dovetail.partition.accelerator.dedicated import (
     Engines,
     Fused,
@@ -51,6 +51,7 @@ from dovetail.partition.accelerator.words import Row, Words
 from dovetail.partition.effort import halfway, spend, worked
 from dovetail.partition.tolerances import TOLERANCE
 from dovetail.platform.device import Device
+from dovetail.platform.fitted import dhm_model
 
 MULTIPLIER = "dsp"
 CLOSE = 1.002
@@ -366,7 +367,25 @@ class AcceleratorSearch:
         """
         half = replace(limits, until_s=halfway(limits.until_s))
         found = self._steadiest(half) if known is None else self._shorter(known, limits=half)
+        found = self._thrifty(found)
         return replace(found, bound=self._surely(self._interval_bound(found.interval, limits)))
+
+    def _thrifty(self, found: FoundAccelerator) -> FoundAccelerator:
+        """The same frames per second with as little logic as is found: products are in multiplier blocks while there are any."""
+        pace, logic = int(found.interval), self.names.index(dhm_model(self.device.model).logic)
+        if not found.cut or self.shares is not None:
+            return found
+        block, joined = found.block, self.together(found.cut, pace)
+        items = [self.engine(i, pace).needs for i in range(found.cut)]
+        items += [] if block is None else [np.array([block.needs])]
+        chosen = least_cost(items, [needs[:, logic] for needs in items], self.budget,
+                            [Joint(f.members, f.needs) for f in joined], [f.needs[:, logic] for f in joined])
+        spend("choices", 1, sum(map(len, items)))
+        if chosen.fill > 1:
+            return found
+        better = self.made(found.cut, pace, chosen, () if block is None else (block,))
+        less = better.needs[self.names[logic]] < found.needs[self.names[logic]]
+        return better if less and better.interval <= found.interval else found
 
     def _surely(self, clocks: float) -> float:
         """Clocks that the hardware takes at the least where the model says so many."""

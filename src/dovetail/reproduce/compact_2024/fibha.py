@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dovetail.cost.accelerator import multipliers_of
+from dovetail.cost.accelerator import multipliers_of, soft_products_of
 from dovetail.cost.clocks import accelerator_clocks
 from dovetail.cost.power import power_w
 from dovetail.errors import DovetailError
@@ -112,7 +112,8 @@ def steady_ms(graph: Graph, accelerator: AcceleratorDesign) -> float:
 def utilisation_of(graph: Graph, accelerator: AcceleratorDesign, clocks: float) -> dict[str, float]:
     """Multipliers of an accelerator, in blocks and in logic, and multiplications per multiplier and clock: at most 1."""
     multipliers = multipliers_of(graph, accelerator)
-    return {"multipliers": multipliers, "utilisation": multiplications_of(graph, graph.nodes) / (clocks * multipliers)}
+    return {"multipliers": multipliers, "soft_products": soft_products_of(graph, accelerator),
+            "utilisation": multiplications_of(graph, graph.nodes) / (clocks * multipliers)}
 
 
 def energy_j(found: FoundAccelerator, clocks: float, board: Platform) -> float:
