@@ -18,6 +18,7 @@ import json
 import resource
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from dovetail.numerics.reference import run_integer
 from dovetail.partition.accelerator.architecture import search_of
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.platform.accelerator import Architecture, from_entries
-from dovetail.platform.device import Device
+from dovetail.platform.device import Device, Platform
 from dovetail.reproduce.compact_2024.fibha import (
     BOARDS,
     CLOCK_HZ,
@@ -124,6 +125,7 @@ def main() -> None:
     parser.add_argument("--board", action="append", choices=BOARDS, help="repeatable (default: all)")
     parser.add_argument("--network", action="append", help="a zoo network; repeatable (default: the paper's six)")
     parser.add_argument("--architecture", action="append", choices=[k.value for k in KINDS], help="repeatable (default: all)")
+    parser.add_argument("--lut", type=float, default=1.0, metavar="PART", help="part of the board's LUTs (default: all)")
     parser.add_argument("--size", type=int, help="side of the image (default: the network's own)")
     parser.add_argument("--simulate", action="store_true", help="run six frames in Verilator, compared with the reference")
     parser.add_argument("--synthesize", action="store_true", help="count the whole accelerator with Yosys")
@@ -158,7 +160,9 @@ def main() -> None:
     if "firb" not in result:
         result["firb"] = blocks_of("mobilenet-v2", "zcu102", FIRB_PACE, None)
     for board, network in product(options.board or BOARDS, options.network or NETWORKS):
-        of_network: dict[str, Any] = result.setdefault(board, {}).setdefault(network, {})
+        label = network + (f", {options.size} x {options.size}" if options.size else "")
+        label += f", {options.lut:g} of the LUTs" if options.lut < 1 else ""
+        of_network: dict[str, Any] = result.setdefault(board, {}).setdefault(label, {})
         for name, entry in entries(board, network, options, of_network):
             of_network[name] = entry
             tell(board, network, name, entry)
@@ -178,7 +182,7 @@ def described_on(board: str, network: str) -> dict[str, Any]:
 
 def entries(board: str, network: str, options: argparse.Namespace, known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """What is asked for of one network on one board and not known yet, as it becomes known."""
-    platform = board_of(board)
+    platform = with_part_of_luts(board_of(board), options.lut)
     device = fpga_of(platform)
     kinds = [Architecture(k) for k in options.architecture or KINDS]
     wanted = [*(k.value for k in kinds), *(() if options.architecture else ("splitcnn", "gpus"))]
@@ -215,6 +219,13 @@ def entries(board: str, network: str, options: argparse.Namespace, known: Mappin
         yield "splitcnn", heuristic(graph, device, blocks)
     if "gpus" in wanted and "gpus" not in known:
         yield "gpus", {gpu: on_gpu(graph, gpu) for gpu in GPUS}
+
+
+def with_part_of_luts(board: Platform, part: float) -> Platform:
+    """The board with so many of its FPGA's LUTs."""
+    whole = fpga_of(board)
+    less = replace(whole, resources={n: v * part if n == "lut" else v for n, v in whole.resources.items()})
+    return replace(board, devices=tuple(less if d is whole else d for d in board.devices))
 
 
 def tell(board: str, network: str, kind: str, found: Mapping[str, Any]) -> None:

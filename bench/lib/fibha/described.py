@@ -61,6 +61,10 @@ def described_layer(graph: Graph, node: Node) -> DescribedLayer:
     return DescribedLayer(multiplications_of(graph, [node]), weights, 2 * rows * row_bytes, made[2] if len(made) > 3 else 1)
 
 
+WIDE = 1 << 20
+"""Bytes of a word of weights that all masters of any memory serve together."""
+
+
 @dataclass(frozen=True, slots=True)
 class DescribedBudget:
     """What an accelerator may take: multipliers, RAM blocks, bytes of memory per clock."""
@@ -73,7 +77,7 @@ class DescribedBudget:
 def budget_of(device: Device) -> DescribedBudget:
     """What a plan may take of a device, its memory as the board file states it."""
     limits = usable(device, accelerator=True)
-    return DescribedBudget(limits["dsp"], limits["bram36"], memory_port(device)[0])
+    return DescribedBudget(limits["dsp"], limits["bram36"], memory_port(device, WIDE).bandwidth_bytes)
 
 
 def sesl_interval(layers: Sequence[DescribedLayer], budget: DescribedBudget) -> float:
