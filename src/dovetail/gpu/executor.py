@@ -5,23 +5,25 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import torch
 import triton
 
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.gpu.lane import GpuLane, open_lane
+from dovetail.gpu.lane import GpuLane, Program, open_lane
 from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
-from dovetail.gpu.memory import planned
+from dovetail.gpu.library.part import described
+from dovetail.gpu.memory import MemoryPlan, planned
 from dovetail.gpu.remembered import for_gpu
-from dovetail.gpu.tuning import IN_PLACE_S, Options, Tuner, captured, chosen, launch_all
+from dovetail.gpu.tuning import IN_PLACE_S, ChosenKernel, Options, Tuner, chosen
 from dovetail.ir import Array, Graph
-from dovetail.kernels.calls import Call, Lowered
+from dovetail.kernels.calls import Call, LibraryPart, Lowered
 from dovetail.kernels.estimator import FITTED_ON, Config
 from dovetail.kernels.items import TensorLayout
 from dovetail.kernels.layers import STORED_OFFSET
@@ -32,42 +34,103 @@ from dovetail.words import counted
 
 @dataclass(slots=True, eq=False)
 class Compiled:
-    """A network ready to run; call it with the model's own arrays."""
+    """A network ready to run; call it with the model's own arrays, or with tensors on the GPU."""
 
-    graph: Graph
-    lowered: Lowered
+    program: Program
     launcher: Launcher
-    calls: tuple[tuple[Call, Config], ...]
-    replay: Callable[[], None] = lambda: None
-    lanes: tuple[GpuLane, ...] = ()
+    replay: Callable[[], None]
+    memory: MemoryPlan
+    ways: dict[tuple[bool, bool], tuple[GpuLane, ...]] = field(default_factory=dict)
+    """By whether frames are on the GPU, and whether they are real numbers for integers."""
+
+    @property
+    def graph(self) -> Graph:
+        return self.program.graph
+
+    @property
+    def lowered(self) -> Lowered:
+        return self.program.lowered
+
+    @property
+    def calls(self) -> tuple[tuple[Call, Config], ...]:
+        """Kernels with their tiles, in order."""
+        return tuple((step.call, step.config) for step in self.program.steps if isinstance(step, ChosenKernel))
 
     @property
     def images(self) -> int:
         """The batch the network was compiled for."""
-        return next(iter(self.lowered.inputs.values())).images
+        return self.lowered.images
 
-    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Results of frames, in batches of the size the network was compiled for."""
-        given, found = frames_of(self.graph, inputs), dict[str, list[Array]]()
-        count, waiting = len(next(iter(given.values()))), deque[GpuLane]()
-        for lane, start in zip(cycle(self.lanes), range(0, count, self.images), strict=False):
-            if len(waiting) == len(self.lanes):
-                self.collect(waiting.popleft(), found)
-            lane.submit({name: self.typed(name, frames[start:start + self.images]) for name, frames in given.items()})
+    @property
+    def library(self) -> tuple[str, ...]:
+        """Nodes that PyTorch's operators compute, each with its operator."""
+        return tuple(f"{node.name}: {operator}" for part in self.lowered.library
+                     for node, operator in zip(part.nodes, described(part), strict=True))
+
+    def summary(self) -> str:
+        """Which kernels, and what PyTorch computes, in two lines."""
+        kernels, others = Counter(call.kernel for call, _ in self.calls), Counter(o.split(": ")[-1] for o in self.library)
+        said = [f"{counted(len(self.calls), 'kernel')}: {_counts(kernels)}" if kernels else "no kernels of ours"]
+        return "\n".join([*said, f"PyTorch's operators for {counted(len(self.library), 'node')}: {_counts(others)}"]
+                         if others else said)
+
+    @property
+    def lanes(self) -> tuple[GpuLane, ...]:
+        """The ways from the host and back."""
+        return self.lanes_for(False, False)
+
+    def lanes_for(self, on_device: bool, quantizes: bool) -> tuple[GpuLane, ...]:
+        """The ways into the network for frames of a kind, opened when they are first asked for."""
+        key = (on_device, quantizes)
+        if key not in self.ways:
+            count = 1 if on_device or self.launcher.device == "cpu" else 2
+            self.ways[key] = tuple(self._opened(i, *key) for i in range(count))
+        return self.ways[key]
+
+    def _opened(self, index: int, on_device: bool, quantizes: bool) -> GpuLane:
+        launcher = self.launcher
+        if index:
+            launcher = replace(launcher, buffers={})
+            launcher.share_memory(self.memory)
+        return open_lane(self.program, launcher, on_device, quantizes)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Results of frames, in batches of the size the network was compiled for: arrays of arrays, tensors of tensors on the GPU.
+
+        A quantized network also takes real numbers.
+        """
+        tensors = on_this_device(inputs, self.launcher.device)
+        given = frames_of(self.graph, inputs if tensors is None else tensors)
+        quantizes = any(self.graph.tensors[name].scheme is not None and is_real(x) for name, x in given.items())
+        lanes, found = self.lanes_for(tensors is not None, quantizes), dict[str, list[Any]]()
+        rows = {name: self.program.rows(name) for name in (*given, *self.graph.outputs)}
+        first = self.graph.inputs[0]
+        count, waiting = len(given[first]), deque[GpuLane]()
+        for lane, start in zip(cycle(lanes), range(0, count, rows[first]), strict=False):
+            turn = start // rows[first]
+            batch = {name: frames[turn * rows[name]:(turn + 1) * rows[name]] for name, frames in given.items()}
+            if tensors is not None:
+                self.keep(lane.pass_through(batch, self.graph), found)
+                continue
+            if len(waiting) == len(lanes):
+                self.keep(waiting.popleft().results(self.graph), found)
+            lane.submit({name: self.typed(name, frames, quantizes) for name, frames in batch.items()})
             waiting.append(lane)
         for lane in waiting:
-            self.collect(lane, found)
-        return {name: np.concatenate(parts)[:count] for name, parts in found.items()}
+            self.keep(lane.results(self.graph), found)
+        join = torch.cat if tensors is not None else np.concatenate
+        return {name: (parts[0] if len(parts) == 1 else join(parts))[:max(1, count * rows[name] // rows[first])]
+                for name, parts in found.items()}
 
-    def collect(self, lane: GpuLane, found: dict[str, list[Array]]) -> None:
+    def keep(self, results: Mapping[str, Any], found: dict[str, list[Any]]) -> None:
         """Put what a lane made behind what was found before."""
-        for name, values in lane.results(self.graph).items():
+        for name, values in results.items():
             found.setdefault(name, []).append(values)
 
-    def typed(self, name: str, frames: Array) -> Array:
+    def typed(self, name: str, frames: Array, quantizes: bool) -> Array:
         """Frames in the type in which they travel."""
-        scheme = self.graph.tensors[name].scheme
-        return frames.astype(np.float32 if scheme is None else scheme.dtype, copy=False)
+        tensor = self.graph.tensors[name]
+        return frames.astype(np.float32 if quantizes and tensor.scheme is not None else tensor.dtype, copy=False)
 
     def load(self, name: str, frames: Array, place: TensorLayout) -> None:
         """Put frames (images x channels x rows x columns) where the first kernel reads them, by planes or by pixels."""
@@ -77,21 +140,50 @@ class Compiled:
         tensor = torch.from_numpy(np.ascontiguousarray(laid_out).reshape(-1))
         self.launcher.place(place)[:tensor.numel()].copy_(tensor.to(TYPES[self.lowered.kind]))
 
-def frames_of(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """A model's inputs as arrays, frames first; UsageError names what is missing or of another form, since kernels would not."""
+
+def _counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(found.items(), key=lambda f: (-f[1], f[0])))
+
+
+def is_real(x: Any) -> bool:
+    """Whether elements are floats."""
+    return x.is_floating_point() if isinstance(x, torch.Tensor) else x.dtype.kind == "f"
+
+
+def on_this_device(inputs: Any, device: str) -> dict[str, Any] | None:
+    """Inputs as PyTorch's tensors where all are tensors on the device (PyTorch's, or whatever speaks DLPack); else None."""
+    if not isinstance(inputs, Mapping) or not inputs:
+        return None
+    found = {}
+    for name, x in inputs.items():
+        if not isinstance(x, torch.Tensor):
+            if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack__"):
+                return None
+            x = torch.from_dlpack(x)
+        if x.device.type != device:
+            return None
+        found[name] = x.detach()
+    return found
+
+
+def frames_of(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's inputs, frames first; UsageError names what is missing or of another form, since kernels would not."""
     if not isinstance(inputs, Mapping) or not set(graph.inputs) <= set(inputs):
         given = f"{', '.join(inputs) or 'none'} given" if isinstance(inputs, Mapping) else f"a {type(inputs).__name__} given"
         raise UsageError(f"inputs of {graph.name}: {given}; give an array for each of {', '.join(graph.inputs)}, by name")
-    found = {name: np.asarray(inputs[name]) for name in graph.inputs}
+    found = {name: inputs[name] if isinstance(inputs[name], torch.Tensor) and inputs[name].device.type != "cpu"
+             else np.atleast_1d(np.asarray(inputs[name])) for name in graph.inputs}
     for name, array in found.items():
-        own, scheme = graph.shape(name)[1:], graph.tensors[name].scheme
-        if array.shape[1:] != own or not len(array):
+        own, tensor = graph.shape(name)[1:], graph.tensors[name]
+        if tuple(array.shape[1:]) != own or not len(array):
             raise UsageError(f"input {name}: shape {list(array.shape)}; one or more frames of {list(own)} are needed, "
                              f"so [frames, {', '.join(map(str, own))}]")
-        if array.dtype.kind not in ("iu" if scheme is not None else "fiub"):
+        kind = np.dtype(str(array.dtype).removeprefix("torch.")).kind if array.dtype is not torch.bfloat16 else "f"
+        if kind not in ("fiub" if tensor.scheme is not None or tensor.dtype.kind == "f" else "iub"):
             raise UsageError(f"input {name}: elements are {array.dtype}; "
-                             f"{'numbers' if scheme is None else 'integers, as ' + scheme.dtype.name + ','} are needed")
-    if len({len(array) for array in found.values()}) > 1:
+                             f"{'numbers' if tensor.dtype.kind == 'f' else 'integers, as ' + tensor.dtype.name + ','} are needed")
+    leads = {name: (graph.shape(name)[:1] or (1,))[0] for name in found}
+    if len({len(array) * leads[graph.inputs[0]] // leads[name] for name, array in found.items()}) > 1:
         counts = ", ".join(f"{name} has {counted(len(array), 'frame')}" for name, array in found.items())
         raise UsageError(f"inputs of {graph.name}: {counts}; give as many of each")
     return found
@@ -104,13 +196,26 @@ def gpu_here() -> Gpu:
 
 
 def options_of(lowered: Lowered) -> Options:
-    """Of every run of a network, the kernels that could compute its layers."""
-    return [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs]
+    """Of every run of a network that has kernels, those that could compute its layers."""
+    return [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs
+            if not isinstance(run, LibraryPart)]
+
+
+def in_order(lowered: Lowered, parts: Sequence[ChosenKernel]) -> tuple[ChosenKernel | LibraryPart, ...]:
+    """Chosen kernels, and what the library computes between them."""
+    steps, number = list[ChosenKernel | LibraryPart](), 0
+    for run in lowered.runs:
+        if isinstance(run, LibraryPart):
+            steps.append(run)
+        else:
+            steps += [part for part in parts if part.run == number]
+            number += 1
+    return tuple(steps)
 
 
 def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
                   in_place_s: float = IN_PLACE_S) -> Compiled:
-    """A float graph in float16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
+    """A float graph in float16, bfloat16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
 
     `in_place_s`: seconds that choosing kernels anew inside the network may take, where nothing is remembered of it; where
     compiling and timing took long, up to two thirds less.
@@ -119,20 +224,25 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
     if isinstance(images, bool) or not isinstance(images, int | np.integer) or images < 1:
         raise UsageError(f"images {images!r}: a batch is a whole number from 1 on")
-    launcher, lowered = launcher_here(kind), lower(graph, kind, gpu_here(), images)
+    launcher, lowered = launcher_here(kind), lower(graph, kind, gpu_here(), images, library=kind != "int8")
     timing = launcher.device == "cuda"
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
-    parts = chosen(options_of(lowered), Tuner(launcher, timing, known, in_place_s))
+    options = options_of(lowered)
+    parts = chosen(options, Tuner(launcher, timing, known, in_place_s)) if options else []
     if none := [p.call for p in parts if p.seconds == float("inf")]:
         raise UnsupportedError(f"node {none[0].nodes[0]}: none of its kernels runs on this GPU; such parts run in the integer "
                                "interpreter")
-    memory = planned([p.call for p in parts], [*lowered.inputs.values(), *lowered.outputs.values()])
+    return assembled(Program(graph, lowered, in_order(lowered, parts)), launcher)
+
+
+def assembled(program: Program, launcher: Launcher) -> Compiled:
+    """A network whose kernels are chosen, in memory and as CUDA graphs."""
+    lowered, timing = program.lowered, launcher.device == "cuda"
+    calls = [step if isinstance(step, LibraryPart) else step.call for step in program.steps]
+    memory = planned(calls, [*lowered.inputs.values(), *lowered.outputs.values()])
     launcher.share_memory(memory)
-    launches = [launcher.bound(part.call, part.config) for part in parts]
-    lanes = [open_lane(graph, lowered, launcher, launches)]
+    made = Compiled(program, launcher, lambda: None, memory)
     if timing:
-        beside = replace(launcher, buffers={})
-        beside.share_memory(memory)
-        lanes.append(open_lane(graph, lowered, beside, [beside.bound(part.call, part.config) for part in parts]))
-    return Compiled(graph, lowered, launcher, tuple((p.call, p.config) for p in parts),
-                    captured(launches) if timing else lambda: launch_all(launches), tuple(lanes))
+        made.replay = open_lane(program, launcher, on_device=True, moves=False).replay
+    made.lanes_for(False, False)
+    return made

@@ -2,6 +2,7 @@
 
 Frames travel as the model has them. The graph copies them between pinned memory and the GPU, and changes their layout there,
 before its first kernel and behind its last one. So the host copies to pinned memory and back, and starts one graph per batch.
+Tensors that are on the GPU already stay there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 
 import torch
 
-from dovetail.gpu.launcher import Launcher
-from dovetail.gpu.tuning import captured, launch_all
-from dovetail.ir import Array, Graph, Tensor
-from dovetail.kernels.calls import Lowered
-from dovetail.kernels.items import TensorLayout
+from dovetail.gpu.launcher import Launcher, precise
+from dovetail.gpu.library.part import LibraryLaunch, seen_as_maps
+from dovetail.gpu.tuning import ChosenKernel, captured, launch_all
+from dovetail.ir import Array, Graph, Scheme, Tensor
+from dovetail.kernels.calls import LibraryPart, Lowered
 
 FIRST_BIT = -128
 """As a signed byte; changing it takes 128 (`kernels.layers.STORED_OFFSET`) from an unsigned one, or adds it."""
@@ -26,27 +27,43 @@ FIRST_BIT = -128
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output as the model has it, in pinned memory and on the GPU, and where kernels read or write it."""
+    """An input or output as the model has it, in pinned memory and on the GPU, and where kernels read or write it.
+
+    `quantizes`: frames come as real numbers and become integers of the scheme.
+    """
 
     host: Any
     device: Any
-    laid_out: Any
-    flipped: bool
-    """Whether kernels have unsigned bytes less 128: those with another first bit."""
+    laid_out: Callable[[], Any]
+    scheme: Scheme | None
+    quantizes: bool = False
 
     def enter(self) -> None:
         self.device.copy_(self.host, non_blocking=True)
-        self.change(self.device, self.laid_out)
+
+    def arrive(self) -> None:
+        """Put what is on the GPU where kernels read it."""
+        self.change(self.integers() if self.quantizes else self.device, self.laid_out())
+
+    def depart(self) -> None:
+        self.change(self.laid_out(), self.device)
 
     def leave(self) -> None:
-        self.change(self.laid_out, self.device)
         self.host.copy_(self.device, non_blocking=True)
 
+    def integers(self) -> Any:
+        """Frames as integers of the scheme, rounded to even as the reference does."""
+        assert self.scheme is not None
+        given = self.device if self.scheme.mantissas else self.device.double()
+        codes = torch.round((given / torch.full_like(given, self.scheme.scale)).double()) + self.scheme.zero
+        return torch.clamp(codes, self.scheme.lo, self.scheme.hi).to(getattr(torch, self.scheme.dtype.name))
+
     def change(self, source: Any, target: Any) -> None:
-        if self.flipped:
+        """Copy; kernels have unsigned bytes less 128: those with another first bit."""
+        if self.scheme is not None and not self.scheme.signed:
             torch.bitwise_xor(source.view(torch.int8), FIRST_BIT, out=target.view(torch.int8))
         else:
-            target.copy_(source)
+            target.copy_(source.reshape(target.shape))
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +85,9 @@ class GpuLane:
         for name, port in self.inputs.items():
             held = port.host.numpy()
             given = frames[name].reshape(-1, *held.shape[1:])
-            held[:len(given)], held[len(given):] = given, given[-1]
+            held[:len(given)] = given
+            if len(given) < len(held):
+                held[len(given):] = given[-1]
         with nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
             self.replay()
             if self.done is not None:
@@ -81,25 +100,89 @@ class GpuLane:
         return {name: port.host.numpy().reshape(len(port.host), *graph.shape(name)[1:]).copy()
                 for name, port in self.outputs.items()}
 
+    def pass_through(self, frames: Mapping[str, Any], graph: Graph) -> dict[str, Any]:
+        """What becomes of tensors on the GPU, in order with what else the caller's stream does; where frames are too few, others
+        are what was there before."""
+        for name, port in self.inputs.items():
+            held = port.device
+            given = frames[name].reshape(-1, *held.shape[1:])
+            held[:len(given)].copy_(given)
+        self.replay()
+        return {name: port.device.reshape(len(port.device), *graph.shape(name)[1:]).clone() for name, port in self.outputs.items()}
 
-def open_lane(graph: Graph, lowered: Lowered, launcher: Launcher, launches: Sequence[Callable[[], object]]) -> GpuLane:
-    """A lane through kernels that are bound to the launcher's buffers."""
-    inputs, outputs = ({name: _port(graph.tensors[name], place, launcher) for name, place in places.items()}
-                       for places in (lowered.inputs, lowered.outputs))
-    steps = [*(p.enter for p in inputs.values()), *launches, *(p.leave for p in outputs.values())]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A network in its order: kernels as chosen, and parts for the library."""
+
+    graph: Graph
+    lowered: Lowered
+    steps: tuple[ChosenKernel | LibraryPart, ...]
+
+    @property
+    def batches(self) -> int:
+        """How many batches of the model's own size are computed at once."""
+        return max(1, self.lowered.images // (self.graph.shape(self.graph.inputs[0])[:1] or (1,))[0])
+
+    def launches(self, launcher: Launcher, held: dict[str, Any]) -> list[Callable[[], Any]]:
+        """Everything bound to a launcher's buffers; `held` are tensors beside those."""
+        return [LibraryLaunch(self.graph, step, self.views(step, launcher), self.batches, launcher.real, launcher.device, held)
+                if isinstance(step, LibraryPart) else launcher.bound(step.call, step.config) for step in self.steps]
+
+    def views(self, part: LibraryPart, launcher: Launcher) -> dict[str, Any]:
+        return {name: seen_as_maps(launcher.place(place), place, len(self.graph.shape(name)))
+                for places in (part.reads, part.writes) for name, place in places.items()}
+
+    def rows(self, name: str) -> int:
+        """Of an input or output, how many rows all images have."""
+        place = self.lowered.inputs.get(name) or self.lowered.outputs.get(name)
+        return place.images if place is not None else self.batches * (self.graph.shape(name)[:1] or (1,))[0]
+
+
+def open_lane(program: Program, launcher: Launcher, on_device: bool = False, quantizes: bool = False,
+              moves: bool = True) -> GpuLane:
+    """A lane through a network: from pinned memory and back, or from the GPU and back; of real numbers, where it `quantizes`.
+
+    Without `moves`, inputs and outputs stay as kernels have them.
+    """
+    graph, held = program.graph, dict[str, Any]()
+    launches = program.launches(launcher, held)
+    inputs = {name: _port(program, graph.tensors[name], launcher, held, quantizes) for name in graph.inputs}
+    for name, port in inputs.items():
+        if name not in program.lowered.inputs:
+            held[name] = _in_batches(port.device, program, name)
+    outputs = {name: _port(program, graph.tensors[name], launcher, held) for name in graph.outputs}
+    arriving = [p.arrive for name, p in inputs.items() if name in program.lowered.inputs]
+    steps: list[Callable[[], Any]] = [*arriving, *launches, *(p.depart for p in outputs.values())] if moves else launches
+    if not on_device:
+        steps = [*(p.enter for p in inputs.values()), *steps, *(p.leave for p in outputs.values())]
+    run = partial(precise, launcher.kind, partial(launch_all, steps))
     if launcher.device == "cpu":
-        return GpuLane(inputs, outputs, partial(launch_all, steps))
-    return GpuLane(inputs, outputs, captured(steps), torch.cuda.Stream(), torch.cuda.Event())
+        return GpuLane(inputs, outputs, run)
+    side = (None, None) if on_device else (torch.cuda.Stream(), torch.cuda.Event())
+    run()
+    if any(isinstance(each, LibraryLaunch) and each.host for each in launches):
+        return GpuLane(inputs, outputs, run, *side)  # what the host computes is no part of a CUDA graph
+    replay = captured([run])
+    replay()  # the first one is slow: the driver loads the graph
+    torch.cuda.synchronize()
+    return GpuLane(inputs, outputs, replay, *side)
 
 
-def _port(tensor: Tensor, place: TensorLayout, launcher: Launcher) -> Port:
-    """Memory of a tensor: maps of channels, rows and columns, in the model's own type; floats travel in 32 bits."""
-    maps, kind = (place.images, place.channels, place.height, place.width), torch.float32
-    if tensor.scheme is not None:
-        kind = getattr(torch, tensor.scheme.dtype.name)
-    images, rows, columns, channels = place.strides
-    buffer = launcher.place(place)
-    laid_out = buffer.as_strided(maps, (images, channels, rows, columns), buffer.storage_offset())
-    return Port(torch.zeros(maps, dtype=kind, pin_memory=launcher.device != "cpu"),
-                torch.zeros(maps, dtype=kind, device=launcher.device), laid_out,
-                tensor.scheme is not None and not tensor.scheme.signed)
+def _in_batches(tensor: Any, program: Program, name: str) -> Any:
+    shape = program.graph.shape(name)
+    return tensor.reshape(program.batches, *shape) if program.batches > 1 or not shape else tensor
+
+
+def _port(program: Program, tensor: Tensor, launcher: Launcher, held: dict[str, Any], quantizes: bool = False) -> Port:
+    """Memory of a tensor: as the model has it, in the model's own type; floats travel in 32 bits."""
+    lowered, name, real = program.lowered, tensor.name, quantizes and tensor.scheme is not None
+    place = lowered.inputs.get(name) or lowered.outputs.get(name)
+    kind = torch.float32 if real or tensor.dtype.kind == "f" else getattr(torch, tensor.dtype.name)
+    shape = (program.rows(name), *tensor.shape[1:])
+    device = torch.zeros(shape, dtype=kind, device=launcher.device)
+    host = torch.zeros(shape, dtype=kind, pin_memory=launcher.device != "cpu")
+    if place is None:
+        return Port(host, device, lambda: held[name], None)
+    laid_out = seen_as_maps(launcher.place(place), place, len(tensor.shape))
+    return Port(host, device, lambda: laid_out, tensor.scheme, real)

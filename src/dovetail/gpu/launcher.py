@@ -22,7 +22,7 @@ from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config
 from dovetail.kernels.items import TensorLayout
 
-TYPES = {"float16": torch.float16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
+TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)
 """First compute capability with programmatic dependent launches."""
 
@@ -46,6 +46,11 @@ class Launcher:
     buffers: dict[str, Any] = field(default_factory=dict)
     arrays: dict[int, tuple[Array, Any]] = field(default_factory=dict)
     shared: set[int] = field(default_factory=set)
+
+    @property
+    def real(self) -> Any:
+        """PyTorch's type of the network's floats."""
+        return TYPES[self.kind]
 
     def constant(self, array: Array) -> Any:
         """A constant array on the device, in the type its kernel multiplies in."""
@@ -131,3 +136,14 @@ def launcher_here(kind: str) -> Launcher:
     if not torch.cuda.is_available():
         raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
     return Launcher(kind, "cuda", torch.cuda.get_device_capability() >= PDL_CAPABILITY)
+
+
+def precise(kind: str, run: Callable[[], object]) -> None:
+    """Run with PyTorch's products in float32, or in tf32 where that is asked for."""
+    matrices, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matrices.allow_tf32, convolutions.allow_tf32
+    matrices.allow_tf32 = convolutions.allow_tf32 = kind == "tf32"
+    try:
+        run()
+    finally:
+        matrices.allow_tf32, convolutions.allow_tf32 = before

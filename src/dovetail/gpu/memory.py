@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from dovetail.kernels.calls import Call
+from dovetail.kernels.calls import Call, LibraryPart
 from dovetail.kernels.items import TensorLayout
 
 ALIGNED = 256
@@ -21,7 +21,7 @@ class MemoryPlan:
     elements: int
 
 
-def planned(calls: Sequence[Call], kept: Collection[TensorLayout]) -> MemoryPlan:
+def planned(calls: Sequence[Call | LibraryPart], kept: Collection[TensorLayout]) -> MemoryPlan:
     """Places for the buffers of calls that run one after another; `kept` ones (inputs, outputs) hold their values throughout.
 
     Largest first, of equal ones the earliest, each at the lowest place that nothing alive at the same time takes.
@@ -37,7 +37,7 @@ def planned(calls: Sequence[Call], kept: Collection[TensorLayout]) -> MemoryPlan
     for place in kept:
         used(place, 0, len(calls))
     for when, call in enumerate(calls):
-        for operand in (*call.operands, call.output):
+        for operand in call.operands if isinstance(call, LibraryPart) else (*call.operands, call.output):
             if isinstance(operand, TensorLayout):
                 used(operand, when, when)
     offsets: dict[str, int] = {}

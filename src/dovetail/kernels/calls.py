@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dovetail.ir import Node
 from dovetail.kernels import launch
 from dovetail.kernels.estimator import Config, tiles_of
 from dovetail.kernels.inverted_residual import InvertedResidualShape
@@ -64,15 +65,37 @@ def _keyed(gpu: Gpu, kind: str, kernel: str, nodes: tuple[str, ...], operands: l
                 f"{kernel} {kind} {sorted(constants.items())} {shapes}")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LibraryPart:
+    """Consecutive nodes without kernels, for a library of operators: what it reads from kernels, and what it puts where they read."""
+
+    nodes: tuple[Node, ...]
+    reads: Mapping[str, TensorLayout]
+    writes: Mapping[str, TensorLayout]
+
+    @property
+    def operands(self) -> tuple[TensorLayout, ...]:
+        return (*self.reads.values(), *self.writes.values())
+
+
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A network as groups of calls: each group is a run of layers with the ways to divide it, or one call that is as it is."""
+    """A network as groups of calls: each group is a run of layers with the ways to divide it, or one call that is as it is.
+
+    Inputs and outputs that no kernel reads or writes have no place.
+    """
 
     inputs: Mapping[str, TensorLayout]
     outputs: Mapping[str, TensorLayout]
-    runs: tuple[tuple[Item, ...] | Call, ...]
+    runs: tuple[tuple[Item, ...] | Call | LibraryPart, ...]
     kind: str
     gpu: Gpu
+    images: int
+
+    @property
+    def library(self) -> tuple[LibraryPart, ...]:
+        """Parts without kernels."""
+        return tuple(run for run in self.runs if isinstance(run, LibraryPart))
 
     def options(self, run: tuple[Item, ...], hopeless: float = HOPELESS) -> Iterator[tuple[int, int, Call]]:
         """(first, last, call) of every part of a run that one kernel can compute, unless it looks hopeless.

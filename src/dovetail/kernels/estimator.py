@@ -218,7 +218,7 @@ def seconds(gpu: Gpu, kernel: str, kind: str, work: KernelWork, own: Costs | Non
 def products_s(gpu: Gpu, kernel: str, kind: str, work: KernelWork, shares: Shares | None = None) -> Number:
     """Seconds of a kernel's products at least: at the GPU's rate, without matrix units at the share of it that was measured."""
     if kind not in WITHOUT_UNITS:
-        return work.flops / gpu.flops[kind]
+        return work.flops / gpu.flops[FITTED_KIND if kind == "bfloat16" else kind]
     return np.maximum(work.flops, work.busiest_flops * gpu.multiprocessors) / gpu.flops[kind] / reached(
         kernel, work.tiles, shares)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from dovetail.ir import Array, Node, Window
 from dovetail.kernels.layers import LOOKED_UP, Addition, Change, LayerWeights
 
-ELEMENT = {"float16": 2, "float32": 4, "tf32": 4, "int8": 1}
-"""Bytes of an activation by arithmetic: float16 with float32 sums, float32, its 19-bit products, 8-bit integers."""
+ELEMENT = {"float16": 2, "bfloat16": 2, "float32": 4, "tf32": 4, "int8": 1}
+"""Bytes of an activation by arithmetic: float16 and bfloat16 with float32 sums, float32, its 19-bit products, 8-bit integers."""
 LONGEST = 3
 """Layers that one kernel computes at most: source, the longest modules in kernels/table.py."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from dovetail import ir
 from dovetail.errors import UnsupportedError
 from dovetail.kernels import layers, moves
-from dovetail.kernels.calls import Call, Lowered, moved_call
+from dovetail.kernels.calls import Call, LibraryPart, Lowered, moved_call
 from dovetail.kernels.items import CopiedChannels, Item, TensorLayout
 from dovetail.platform.gpu_specification import Gpu
 
@@ -26,15 +26,21 @@ MOST_MEAN = 256
 """Pixels a program averages at most (chosen: all of them are one tile)."""
 
 
-def lower(graph: ir.Graph, kind: str, gpu: Gpu, images: int = 1) -> Lowered:
-    """Kernel calls of a graph; `kind` is float16, float32, tf32 or int8. UnsupportedError names what has no kernel."""
+def lower(graph: ir.Graph, kind: str, gpu: Gpu, images: int = 1, library: bool = False) -> Lowered:
+    """Kernel calls of a graph; `kind` is float16, bfloat16, float32, tf32 or int8.
+
+    What has no kernel is left to a `library` of operators, or UnsupportedError names it.
+    """
     if (kind == "int8") != graph.quantized:
         needed = "a float graph; this one is quantized, take int8" if graph.quantized else \
             "a quantized graph; take float16, float32 or tf32, or quantize the model (`dovetail quantize`)"
         raise UnsupportedError(f"model {graph.name}: {kind} arithmetic needs {needed}")
     lowering = Lowering(graph, kind, gpu, images)
     for node in graph.nodes:
-        lowering.add(node)
+        if not library:
+            lowering.add(node)
+        elif not lowering.suits(node) or not lowering.try_to_add(node):
+            lowering.leave(node)
     return lowering.finished()
 
 
@@ -46,11 +52,16 @@ class Lowering:
 
     def __init__(self, graph: ir.Graph, kind: str, gpu: Gpu, images: int) -> None:
         self.graph, self.kind, self.gpu, self.images = graph, kind, gpu, images
+        self.places: dict[str, TensorLayout] = {}
         # An input stays as the model has it where dense layers alone read it, by planes; whatever else reads it wants pixels.
-        self.places = {t: self._fresh(t, all(type(n.op) in DENSE and not layers.is_depthwise(graph, n)
-                                             for n in graph.consumers(t))) for t in graph.inputs}
+        for t in graph.inputs:
+            with suppress(UnsupportedError):
+                self.places[t] = self._fresh(t, all(type(n.op) in DENSE and not layers.is_depthwise(graph, n)
+                                                    for n in graph.consumers(t)))
         self.parts: dict[str, tuple[str, int, int]] = {}
-        self.work: list[Item | Call] = []
+        self.work: list[Item | Call | LibraryPart] = []
+        self.held: set[str] = set()
+        """Tensors that the library makes and has."""
         self.makers: dict[str, Item] = {}
         self.chosen: dict[str, tuple[str, tuple[int, ...]]] = {}
         """Channels of another tensor that only dense layers read: those read them where they are."""
@@ -66,8 +77,18 @@ class Lowering:
             raise UnsupportedError(f"tensor {tensor}: of rank {len(shape)}; GPU kernels hold images or rows of features")
         if self.graph.quantized:
             layers.byte_scheme(self.graph, tensor)
+        elif self.graph.tensors[tensor].element != "float32":
+            raise UnsupportedError(f"tensor {tensor}: elements are {self.graph.tensors[tensor].element}; GPU kernels hold floats")
         height, width = shape[2:] if len(shape) == 4 else (1, 1)
-        return TensorLayout(tensor, self.images, height, width, shape[1], shape[1], planar=planar)
+        return TensorLayout(tensor, self._images(shape), height, width, shape[1], shape[1], planar=planar)
+
+    def _images(self, shape: ir.Shape) -> int:
+        """Rows of the leading dimension for all images: what joins others to images has several for each."""
+        own = self.graph.shape(self.graph.inputs[0])[:1] or (1,)
+        images, left = divmod(self.images * shape[0], own[0])
+        if shape[0] != own[0] and left:
+            raise UnsupportedError(f"a batch of {self.images}: the model's own is {own[0]}; take a multiple of that")
+        return self.images if shape[0] == own[0] else images
 
     def _divide(self, node: ir.Node, op: ir.Concat) -> None:
         """Inputs of a concatenation that nothing else concatenates, in the same integers, are made where they belong."""
@@ -99,7 +120,31 @@ class Lowering:
         if maker is None:
             raise UnsupportedError(f"node {node.name}: GPU kernels have no {node.op.kind}; such parts run in the integer "
                                    "interpreter or as an ONNX sub-model")
+        if missing := [t for t in node.inputs if t not in self.places and t not in self.chosen]:
+            self._fresh(missing[0])  # says why
         maker(node, node.op)
+
+    def suits(self, node: ir.Node) -> bool:
+        """Whether kernels may take a node: layers always, what only moves values or adds them where kernels made some of those."""
+        return type(node.op) in DENSE or any(t not in self.held for t in node.inputs)
+
+    def leave(self, node: ir.Node) -> None:
+        """Leave a node to the library."""
+        for t in node.inputs:
+            if t in self.chosen and t not in self.held:
+                maker = self.graph.producer(t)
+                assert maker is not None
+                self.leave(maker)
+            if t in self.waiting:
+                self._copy_along(t)
+        last = self.work[-1] if self.work else None
+        before = self.work.pop() if isinstance(last, LibraryPart) else LibraryPart((), {}, {})
+        assert isinstance(before, LibraryPart)
+        read = {t: self.places[t] for t in node.inputs if t not in self.held and t in self.places}
+        self.work.append(LibraryPart((*before.nodes, node), {**before.reads, **read}, {}))
+        self.held.add(node.output)
+        with suppress(UnsupportedError):
+            self.places[node.output] = self._target(node.output)
 
     def _fully_connected(self, node: ir.Node, op: ir.Gemm) -> None:
         """A flattened map is read by a kernel as large as the map."""
@@ -143,7 +188,10 @@ class Lowering:
 
     def _ready(self, other: TensorLayout, item: Item) -> bool:
         """Whether a tensor is complete before an item runs."""
-        return all(other.buffer != later.output.buffer for later in self.work[self.work.index(item):])
+        later = self.work[self.work.index(item):]
+        written = {w.output.buffer for w in later if not isinstance(w, LibraryPart)}
+        held = {n.output for w in later if isinstance(w, LibraryPart) for n in w.nodes}
+        return other.buffer not in written | {self.places[t].buffer for t in held if t in self.places}
 
     def _mean(self, node: ir.Node, op: ir.GlobalAvgPool) -> None:
         x, y, how = self.places[node.inputs[0]], self._target(node.output), layers.change_of(self.graph, node)
@@ -264,7 +312,7 @@ class Lowering:
         """A product of tensors of one shape, or with a gate: one value per image and channel."""
         shape, shapes = self.graph.shape(node.output), self.graph.input_shapes(node)
         gates = [s for s in shapes if s != shape]
-        if gates not in ([], [(1, shape[1], 1, 1)]):
+        if gates not in ([], [(shape[0], shape[1], 1, 1)]):
             raise UnsupportedError(f"node {node.name}: GPU kernels multiply tensors of one shape, or by one value per channel")
         order = sorted(range(2), key=lambda i: shapes[i] != shape)
         (x, other), y = (self.places[node.inputs[i]] for i in order), self._target(node.output)
@@ -297,12 +345,29 @@ class Lowering:
 
     def finished(self) -> Lowered:
         """The graph as runs of layers and calls."""
-        return Lowered({t: self.places[t] for t in self.graph.inputs}, {t: self.places[t] for t in self.graph.outputs},
-                       self.runs(through=True), self.kind, self.gpu)
+        inputs = {t: self.places[t] for t in self.graph.inputs if t in self.places}
+        outputs = {t: self.places[t] for t in self.graph.outputs if t in self.places and t not in self.held}
+        self._put_back({place.buffer for place in outputs.values()})
+        return Lowered(inputs, outputs, self.runs(through=True), self.kind, self.gpu, self.images)
 
-    def runs(self, through: bool = False) -> tuple[tuple[Item, ...] | Call, ...]:
+    def _put_back(self, read: set[str]) -> None:
+        """Let the library put what it makes where kernels, or outputs that are `read`, have it."""
+        for w in self.work:
+            if isinstance(w, Item):
+                places = [w.x, w.other, w.along.source if w.along is not None else None]
+            else:
+                places = [*w.reads.values()] if isinstance(w, LibraryPart) else \
+                    [o for o in w.operands if isinstance(o, TensorLayout) and o is not w.output]
+            read |= {place.buffer for place in places if place is not None}
+        for i, w in enumerate(self.work):
+            if isinstance(w, LibraryPart):
+                writes = {n.output: self.places[n.output] for n in w.nodes
+                          if n.output in self.places and self.places[n.output].buffer in read}
+                self.work[i] = replace(w, writes=writes)
+
+    def runs(self, through: bool = False) -> tuple[tuple[Item, ...] | Call | LibraryPart, ...]:
         """Runs of layers, each the only reader of the one before; `through`: or one of several, for whom its output is kept."""
-        runs: list[list[Item] | Call] = []
+        runs: list[list[Item] | Call | LibraryPart] = []
         for item in self.work:
             last = runs[-1] if runs else None
             if isinstance(item, Item) and isinstance(last, list) and self._follows(last[-1], item, through):

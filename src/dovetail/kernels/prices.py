@@ -116,7 +116,7 @@ def priced(graph: Graph, gpu: Gpu, kind: str) -> GraphPrices:
     for call in (group for group in groups if isinstance(group, Call)):
         more = call.estimates_s[0] + (found[call.nodes[0]].alone_s if call.nodes[0] in found else 0.0)
         found[call.nodes[0]] = NodePrice(more, more)
-    items = [group for group in groups if not isinstance(group, Call)]
+    items = [group for group in groups if isinstance(group, tuple)]
     layers = {name for run in items for item in run for name in item.names}
     for node in (n for n in able if n.name not in found and n.name not in layers):
         found[node.name] = _folded(graph, node, gpu, kind)

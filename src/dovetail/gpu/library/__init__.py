@@ -1,0 +1,1 @@
+"""Operators without a kernel of ours, by PyTorch."""

@@ -1,0 +1,118 @@
+"""Parts of a network without kernels: node by node through PyTorch's operators, on tensors that kernels share.
+
+A model's batch is fixed in such nodes (shapes that were computed on import). For several batches of that size at once, every
+node is mapped over them (`torch.func.vmap`), or computed batch by batch where PyTorch cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from dovetail.errors import UnsupportedError
+from dovetail.gpu.library.nodes import LibraryNode
+from dovetail.ir import Graph, Node, Opaque
+from dovetail.kernels.calls import LibraryPart
+from dovetail.kernels.items import TensorLayout
+from dovetail.numerics.reference import run_float_node
+
+
+def seen_as_maps(buffer: Any, place: TensorLayout, rank: int) -> Any:
+    """A place in memory as images x channels x rows x columns, or images x features."""
+    images, rows, columns, channels = place.strides
+    sizes, steps = (place.images, place.channels, place.height, place.width), (images, channels, rows, columns)
+    return buffer.as_strided(sizes[:rank], steps[:rank], buffer.storage_offset())
+
+
+@dataclass(slots=True, eq=False)
+class LibraryLaunch:
+    """A part, ready to run again and again; `held` are tensors of the network that have no place among those of kernels."""
+
+    graph: Graph
+    part: LibraryPart
+    views: Mapping[str, Any]
+    """What it shares with kernels, as the graph has it."""
+    batches: int
+    real: Any
+    device: Any
+    held: dict[str, Any]
+    nodes: list[LibraryNode] = field(default_factory=list)
+    done: dict[str, list[str]] = field(default_factory=dict)
+    """Tensors that nothing needs behind a node."""
+    host: set[str] = field(default_factory=set)
+    """Nodes that ONNX Runtime computes on the host."""
+    apart: set[str] = field(default_factory=set)
+    """Nodes that are not mapped over batches, but computed for each."""
+
+    def __post_init__(self) -> None:
+        self.nodes = [LibraryNode(self.graph, node, self.real, self.device) for node in self.part.nodes]
+        self.host |= {each.node.name for each in self.nodes if not each.known}
+        last = {t: node.name for node in self.part.nodes for t in node.inputs}
+        inside = {node.name for node in self.part.nodes}
+        for tensor, name in last.items():
+            if tensor not in self.graph.outputs and all(n.name in inside for n in self.graph.consumers(tensor)):
+                self.done.setdefault(name, []).append(tensor)
+
+    def __call__(self) -> None:
+        with torch.no_grad():
+            local = {name: self.batched(self.views[name], self.graph.shape(name)) for name in self.part.reads}
+            for each in self.nodes:
+                found = self.evaluated(each, [local[t] if t in local else self.held[t] for t in each.node.inputs])
+                local[each.node.output] = self.held[each.node.output] = found
+                if each.node.output in self.part.writes:
+                    view = self.views[each.node.output]
+                    view.copy_(found.reshape(view.shape))
+                for tensor in self.done.get(each.node.name, ()):
+                    local.pop(tensor, None)
+                    if tensor not in self.graph.inputs:
+                        self.held.pop(tensor, None)
+            self.part_from_kernels()
+
+    def part_from_kernels(self) -> None:
+        """Copy what lies where kernels may write before others read it."""
+        shared = {view.untyped_storage().data_ptr() for view in self.views.values()}
+        for each in self.nodes:
+            tensor = self.held.get(each.node.output)
+            if tensor is not None and tensor.untyped_storage().data_ptr() in shared:
+                self.held[each.node.output] = tensor.clone()
+
+    def batched(self, view: Any, shape: tuple[int, ...]) -> Any:
+        """With the batches in front, where there are several."""
+        return view if self.batches == 1 else view.reshape(self.batches, *shape)
+
+    def evaluated(self, each: LibraryNode, inputs: Sequence[Any]) -> Any:
+        node = each.node
+        if node.name not in self.host:
+            try:
+                return self.through_torch(each, inputs)
+            except (UnsupportedError, NotImplementedError):
+                self.host.add(node.name)
+        return self.on_host(node, inputs)
+
+    def through_torch(self, each: LibraryNode, inputs: Sequence[Any]) -> Any:
+        if self.batches == 1 or not inputs:
+            found = each(inputs)
+            return found if self.batches == 1 else found.expand(self.batches, *found.shape)
+        if each.node.name not in self.apart:
+            try:
+                return torch.func.vmap(lambda *one: each(one))(*inputs)
+            except RuntimeError:
+                self.apart.add(each.node.name)
+        return torch.stack([each([x[i] for x in inputs]) for i in range(self.batches)])
+
+    def on_host(self, node: Node, inputs: Sequence[Any]) -> Any:
+        """The node in ONNX Runtime, batch by batch."""
+        arrays = [(x.float() if x.is_floating_point() else x).cpu().numpy() for x in inputs]
+        each = [[a[i] for a in arrays] for i in range(self.batches)] if self.batches > 1 else [arrays]
+        found = [np.asarray(run_float_node(self.graph, node, one)) for one in each]
+        made = torch.from_numpy(np.stack(found) if self.batches > 1 else found[0])
+        return made.to(self.device).to(self.real) if made.is_floating_point() else made.to(self.device)
+
+
+def described(part: LibraryPart) -> list[str]:
+    """Operators of a part, by name."""
+    return [node.op.operator if isinstance(node.op, Opaque) else node.op.kind for node in part.nodes]
