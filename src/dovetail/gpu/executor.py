@@ -21,7 +21,7 @@ from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
 from dovetail.gpu.library.part import described
 from dovetail.gpu.memory import MemoryPlan, planned
 from dovetail.gpu.remembered import for_gpu
-from dovetail.gpu.tuning import IN_PLACE_S, ChosenKernel, Options, Tuner, chosen
+from dovetail.gpu.tuning import IN_PLACE_S, ChosenKernel, Options, Tuner, chosen, estimated
 from dovetail.ir import Array, Graph
 from dovetail.kernels.calls import Call, LibraryPart, Lowered
 from dovetail.kernels.estimator import FITTED_ON, Config
@@ -95,7 +95,7 @@ class Compiled:
         return open_lane(self.program, launcher, on_device, quantizes)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Results of frames, in batches of the size the network was compiled for: arrays of arrays, tensors of tensors on the GPU.
+        """Results of frames, in batches of the size the network was compiled for: arrays of arrays, tensors of tensors.
 
         A quantized network also takes real numbers.
         """
@@ -147,7 +147,7 @@ def _counts(found: Mapping[str, int]) -> str:
 
 def is_real(x: Any) -> bool:
     """Whether elements are floats."""
-    return x.is_floating_point() if isinstance(x, torch.Tensor) else x.dtype.kind == "f"
+    return bool(x.is_floating_point() if isinstance(x, torch.Tensor) else x.dtype.kind == "f")
 
 
 def on_this_device(inputs: Any, device: str) -> dict[str, Any] | None:
@@ -214,25 +214,35 @@ def in_order(lowered: Lowered, parts: Sequence[ChosenKernel]) -> tuple[ChosenKer
 
 
 def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
-                  in_place_s: float = IN_PLACE_S) -> Compiled:
+                  in_place_s: float = IN_PLACE_S, tune: bool = True,
+                  functions: Mapping[str, Any] | None = None) -> Compiled:
     """A float graph in float16, bfloat16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
 
     `in_place_s`: seconds that choosing kernels anew inside the network may take, where nothing is remembered of it; where
-    compiling and timing took long, up to two thirds less.
+    compiling and timing took long, up to two thirds less. Without `tune`, estimates choose. `functions` compute
+    foreign nodes of graphs that come from PyTorch, by name.
     """
     if kind not in TYPES:
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
     if isinstance(images, bool) or not isinstance(images, int | np.integer) or images < 1:
         raise UsageError(f"images {images!r}: a batch is a whole number from 1 on")
-    launcher, lowered = launcher_here(kind), lower(graph, kind, gpu_here(), images, library=kind != "int8")
-    timing = launcher.device == "cuda"
+    launcher, avoided = launcher_here(kind), frozenset[str]()
+    if kind == "bfloat16" and launcher.device == "cpu":
+        avoided = frozenset(node.name for node in graph.nodes)  # Triton's interpreter has no such numbers
+    timing = launcher.device == "cuda" and tune
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
-    options = options_of(lowered)
-    parts = chosen(options, Tuner(launcher, timing, known, in_place_s)) if options else []
-    if none := [p.call for p in parts if p.seconds == float("inf")]:
-        raise UnsupportedError(f"node {none[0].nodes[0]}: none of its kernels runs on this GPU; such parts run in the integer "
-                               "interpreter")
-    return assembled(Program(graph, lowered, in_order(lowered, parts)), launcher)
+    tuner = Tuner(launcher, timing, known, in_place_s)
+    while True:
+        lowered = lower(graph, kind, gpu_here(), images, library=kind != "int8", avoided=avoided)
+        options = options_of(lowered)
+        parts = [] if not options else chosen(options, tuner) if tune else estimated(options, tuner)
+        broken = frozenset(name for p in parts if p.seconds == float("inf") for name in p.call.nodes)
+        if not broken:
+            return assembled(Program(graph, lowered, in_order(lowered, parts), functions or {}), launcher)
+        if kind == "int8":
+            raise UnsupportedError(f"node {min(broken)}: none of its kernels runs on this GPU; such parts run in the integer "
+                                   "interpreter")
+        avoided |= broken
 
 
 def assembled(program: Program, launcher: Launcher) -> Compiled:

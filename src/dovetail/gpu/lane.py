@@ -7,9 +7,9 @@ Tensors that are on the GPU already stay there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -108,7 +108,8 @@ class GpuLane:
             given = frames[name].reshape(-1, *held.shape[1:])
             held[:len(given)].copy_(given)
         self.replay()
-        return {name: port.device.reshape(len(port.device), *graph.shape(name)[1:]).clone() for name, port in self.outputs.items()}
+        return {name: port.device.reshape(len(port.device), *graph.shape(name)[1:]).clone()
+                for name, port in self.outputs.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +119,8 @@ class Program:
     graph: Graph
     lowered: Lowered
     steps: tuple[ChosenKernel | LibraryPart, ...]
+    functions: Mapping[str, Any] = field(default_factory=dict)
+    """What computes nodes that come from PyTorch."""
 
     @property
     def batches(self) -> int:
@@ -126,7 +129,8 @@ class Program:
 
     def launches(self, launcher: Launcher, held: dict[str, Any]) -> list[Callable[[], Any]]:
         """Everything bound to a launcher's buffers; `held` are tensors beside those."""
-        return [LibraryLaunch(self.graph, step, self.views(step, launcher), self.batches, launcher.real, launcher.device, held)
+        return [LibraryLaunch(self.graph, step, self.views(step, launcher), self.batches, launcher.real, launcher.device, held,
+                              self.functions)
                 if isinstance(step, LibraryPart) else launcher.bound(step.call, step.config) for step in self.steps]
 
     def views(self, part: LibraryPart, launcher: Launcher) -> dict[str, Any]:
@@ -147,12 +151,17 @@ def open_lane(program: Program, launcher: Launcher, on_device: bool = False, qua
     """
     graph, held = program.graph, dict[str, Any]()
     launches = program.launches(launcher, held)
-    inputs = {name: _port(program, graph.tensors[name], launcher, held, quantizes) for name in graph.inputs}
-    for name, port in inputs.items():
-        if name not in program.lowered.inputs:
-            held[name] = _in_batches(port.device, program, name)
-    outputs = {name: _port(program, graph.tensors[name], launcher, held) for name in graph.outputs}
-    arriving = [p.arrive for name, p in inputs.items() if name in program.lowered.inputs]
+    travelling = launcher.real if on_device else torch.float32
+    inputs = {name: _port(program, graph.tensors[name], launcher, held, travelling, quantizes) for name in graph.inputs}
+    outputs = {name: _port(program, graph.tensors[name], launcher, held, travelling) for name in graph.outputs}
+
+    def hold(name: str, given: Any) -> None:
+        typed = given.to(launcher.real) if given.is_floating_point() else given
+        held[name] = _in_batches(typed, program, name)
+
+    arriving = [p.arrive if name in program.lowered.inputs else partial(hold, name, p.device) for name, p in inputs.items()]
+    for arrive in arriving:
+        arrive()
     steps: list[Callable[[], Any]] = [*arriving, *launches, *(p.depart for p in outputs.values())] if moves else launches
     if not on_device:
         steps = [*(p.enter for p in inputs.values()), *steps, *(p.leave for p in outputs.values())]
@@ -174,11 +183,12 @@ def _in_batches(tensor: Any, program: Program, name: str) -> Any:
     return tensor.reshape(program.batches, *shape) if program.batches > 1 or not shape else tensor
 
 
-def _port(program: Program, tensor: Tensor, launcher: Launcher, held: dict[str, Any], quantizes: bool = False) -> Port:
-    """Memory of a tensor: as the model has it, in the model's own type; floats travel in 32 bits."""
+def _port(program: Program, tensor: Tensor, launcher: Launcher, held: dict[str, Any], floats: Any,
+          quantizes: bool = False) -> Port:
+    """Memory of a tensor: as the model has it, in the model's own type; floats travel as stated."""
     lowered, name, real = program.lowered, tensor.name, quantizes and tensor.scheme is not None
     place = lowered.inputs.get(name) or lowered.outputs.get(name)
-    kind = torch.float32 if real or tensor.dtype.kind == "f" else getattr(torch, tensor.dtype.name)
+    kind = torch.float32 if real else floats if tensor.dtype.kind == "f" else getattr(torch, tensor.dtype.name)
     shape = (program.rows(name), *tensor.shape[1:])
     device = torch.zeros(shape, dtype=kind, device=launcher.device)
     host = torch.zeros(shape, dtype=kind, pin_memory=launcher.device != "cpu")

@@ -22,7 +22,8 @@ from dovetail.kernels.calls import Call
 from dovetail.kernels.estimator import Config
 from dovetail.kernels.items import TensorLayout
 
-TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "tf32": torch.float32, "int8": torch.int8}
+TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "tf32": torch.float32,
+         "int8": torch.int8}
 PDL_CAPABILITY = (9, 0)
 """First compute capability with programmatic dependent launches."""
 
@@ -136,6 +137,11 @@ def launcher_here(kind: str) -> Launcher:
     if not torch.cuda.is_available():
         raise UsageError("GPU: PyTorch finds no CUDA device; set TRITON_INTERPRET=1 to run kernels on the CPU (slowly)")
     return Launcher(kind, "cuda", torch.cuda.get_device_capability() >= PDL_CAPABILITY)
+
+
+def kernels_run_here() -> bool:
+    """Whether this machine runs kernels: on a GPU, or in Triton's interpreter."""
+    return bool(triton.knobs.runtime.interpret or torch.cuda.is_available())
 
 
 def precise(kind: str, run: Callable[[], object]) -> None:

@@ -145,6 +145,8 @@ class Tuner:
         self.launcher, self.timing, self.in_place_s, self.begun = launcher, timing, in_place_s, time.perf_counter()
         self.remembered, self.made = remembered or Remembered(), dict[str, Made]()
         self.known = self.remembered.tiles
+        self.refused = dict[str, int]()
+        """Of calls by their key, how many tiles, from the first on, do not run, where the estimate decides."""
 
     def look_at(self, calls: Sequence[Call], tiles: int = CANDIDATES, until: float = inf) -> None:
         """Compile so many tiles of calls side by side and time them; what is known is not timed again.
@@ -181,7 +183,10 @@ class Tuner:
     def ranked(self, call: Call) -> tuple[tuple[float, Config], ...]:
         """(seconds, tile), fastest first; where nothing was timed, the estimate's."""
         if not self.timing:
-            return ((call.estimates_s[0], call.configs[0]),)
+            refused = self.refused.get(call.key, 0)
+            if refused >= min(FURTHER, len(call.configs)):
+                return ((inf, call.configs[0]),)
+            return ((call.estimates_s[refused], call.configs[refused]),)
         if not self.known.get(call.key):
             self.time_tiles(call, CANDIDATES)
         return self.known[call.key]
@@ -249,6 +254,20 @@ def chosen(options: Options, tuner: Tuner) -> list[ChosenKernel]:
     tuner.remembered.networks[key] = tuple((p.run, p.first, p.last, p.call.kernel, p.config, p.seconds) for p in parts)
     tuner.remembered.save()
     return parts
+
+
+def estimated(options: Options, tuner: Tuner) -> list[ChosenKernel]:
+    """The kernels of a network by the estimate alone; those that do not run here are passed over."""
+    while True:
+        parts = divided(options, tuner)
+        if tuner.launcher.device == "cpu":
+            return parts
+        precompile([tuner.launcher.described(p.call, p.config) for p in parts])
+        refused = {p.call.key for p in parts if p.seconds < inf and not tuner.loaded(p.call, p.config).runs}
+        if not refused:
+            return parts
+        for key in refused:
+            tuner.refused[key] = tuner.refused.get(key, 0) + 1
 
 
 def running(options: Options, tuner: Tuner) -> list[ChosenKernel]:

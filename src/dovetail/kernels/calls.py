@@ -67,7 +67,7 @@ def _keyed(gpu: Gpu, kind: str, kernel: str, nodes: tuple[str, ...], operands: l
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LibraryPart:
-    """Consecutive nodes without kernels, for a library of operators: what it reads from kernels, and what it puts where they read."""
+    """Consecutive nodes without kernels, for a library: what it reads from kernels, and what it puts where they read."""
 
     nodes: tuple[Node, ...]
     reads: Mapping[str, TensorLayout]

@@ -6,7 +6,7 @@ flattening is a convolution over the whole map.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -26,10 +26,11 @@ MOST_MEAN = 256
 """Pixels a program averages at most (chosen: all of them are one tile)."""
 
 
-def lower(graph: ir.Graph, kind: str, gpu: Gpu, images: int = 1, library: bool = False) -> Lowered:
+def lower(graph: ir.Graph, kind: str, gpu: Gpu, images: int = 1, library: bool = False,
+          avoided: Collection[str] = ()) -> Lowered:
     """Kernel calls of a graph; `kind` is float16, bfloat16, float32, tf32 or int8.
 
-    What has no kernel is left to a `library` of operators, or UnsupportedError names it.
+    What has no kernel, and nodes that are `avoided`, is left to a `library` of operators, or UnsupportedError names it.
     """
     if (kind == "int8") != graph.quantized:
         needed = "a float graph; this one is quantized, take int8" if graph.quantized else \
@@ -39,7 +40,7 @@ def lower(graph: ir.Graph, kind: str, gpu: Gpu, images: int = 1, library: bool =
     for node in graph.nodes:
         if not library:
             lowering.add(node)
-        elif not lowering.suits(node) or not lowering.try_to_add(node):
+        elif node.name in avoided or not lowering.suits(node) or not lowering.try_to_add(node):
             lowering.leave(node)
     return lowering.finished()
 
@@ -125,7 +126,7 @@ class Lowering:
         maker(node, node.op)
 
     def suits(self, node: ir.Node) -> bool:
-        """Whether kernels may take a node: layers always, what only moves values or adds them where kernels made some of those."""
+        """Whether kernels may take a node: layers always, others where kernels made some of what they read."""
         return type(node.op) in DENSE or any(t not in self.held for t in node.inputs)
 
     def leave(self, node: ir.Node) -> None:

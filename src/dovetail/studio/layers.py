@@ -11,7 +11,7 @@ from dovetail.errors import DovetailError
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.lq import datapath_of
 from dovetail.ir import Graph
-from dovetail.kernels.calls import Call
+from dovetail.kernels.calls import Call, LibraryPart
 from dovetail.kernels.lower import lower as lower_for_gpu
 from dovetail.kernels.table import kernel_of
 from dovetail.numerics.quality import LayerNoise
@@ -75,7 +75,7 @@ def _kernels(graph: Graph, device: Device) -> Code:
     name = device.model if device.model in specifications() else GPU
     lowered = lower_for_gpu(graph, "int8", specification(name))
     files, said = dict[str, str](), list[str]()
-    for run in lowered.runs:
+    for run in (run for run in lowered.runs if not isinstance(run, LibraryPart)):
         calls = [run] if isinstance(run, Call) else [
             min((call for first, last, call in lowered.options(run) if (first, last) == (i, i)),
                 key=lambda call: call.estimates_s[0] if call.estimates_s else 0.0) for i in range(len(run))]

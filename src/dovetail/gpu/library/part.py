@@ -40,6 +40,7 @@ class LibraryLaunch:
     real: Any
     device: Any
     held: dict[str, Any]
+    functions: Mapping[str, Any]
     nodes: list[LibraryNode] = field(default_factory=list)
     done: dict[str, list[str]] = field(default_factory=dict)
     """Tensors that nothing needs behind a node."""
@@ -49,7 +50,7 @@ class LibraryLaunch:
     """Nodes that are not mapped over batches, but computed for each."""
 
     def __post_init__(self) -> None:
-        self.nodes = [LibraryNode(self.graph, node, self.real, self.device) for node in self.part.nodes]
+        self.nodes = [LibraryNode(self.graph, node, self.real, self.device, self.functions.get(node.name)) for node in self.part.nodes]
         self.host |= {each.node.name for each in self.nodes if not each.known}
         last = {t: node.name for node in self.part.nodes for t in node.inputs}
         inside = {node.name for node in self.part.nodes}
@@ -76,9 +77,11 @@ class LibraryLaunch:
         """Copy what lies where kernels may write before others read it."""
         shared = {view.untyped_storage().data_ptr() for view in self.views.values()}
         for each in self.nodes:
-            tensor = self.held.get(each.node.output)
-            if tensor is not None and tensor.untyped_storage().data_ptr() in shared:
-                self.held[each.node.output] = tensor.clone()
+            value = self.held.get(each.node.output)
+            pieces = value if isinstance(value, tuple | list) else [value]
+            if any(isinstance(v, torch.Tensor) and v.untyped_storage().data_ptr() in shared for v in pieces):
+                copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in pieces]
+                self.held[each.node.output] = copies if isinstance(value, tuple | list) else copies[0]
 
     def batched(self, view: Any, shape: tuple[int, ...]) -> Any:
         """With the batches in front, where there are several."""

@@ -222,7 +222,8 @@ def integer_convolution(g: Given) -> Any:
     x, weight = (g.x(i).double() - (g.x(i + 2).double() if g.has(i + 2) else 0.0) for i in range(2))
     strides, dilations, reach = window(g, weight.shape[2:])
     before, after = amounts(g, x.shape[2:], reach, strides)
-    return CONVOLUTIONS[x.ndim - 2](padded(x, before, after), weight, None, strides, 0, dilations, g.attr("group", 1)).to(torch.int32)
+    total = CONVOLUTIONS[x.ndim - 2](padded(x, before, after), weight, None, strides, 0, dilations, g.attr("group", 1))
+    return total.to(torch.int32)
 
 
 PRODUCTS: Mapping[str, Compute] = {

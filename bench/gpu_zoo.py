@@ -1,0 +1,195 @@
+"""Networks of torchvision on the GPU: whether all compile and agree with float64 (--check), and how fast twelve of them are.
+
+    python bench/gpu_zoo.py --check --json FILE --minutes 4
+    python bench/gpu_zoo.py --json FILE --minutes 30
+
+Results are written as they come; a second call goes on where the first one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dovetail.gpu.executor import compile_graph
+from dovetail.ir import Graph
+from lib.gpu import torchvision_zoo as zoo
+from lib.gpu.timing import captured, device, gpu_is_here, timed_us
+
+KINDS = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}
+WORKERS = 6
+"""Processes that export side by side (chosen: each takes two threads and up to 4 GB)."""
+OF_PEER = 1.5
+"""How much larger than PyTorch's own an error may be (chosen: both round, in another order)."""
+SMALL = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-6}
+"""Errors that are as good as none: a few units in the last place of results."""
+
+
+class Record:
+    """Results in a file, written after every one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.held: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+        if gpu_is_here():
+            self.held["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+
+    def put(self, part: str, name: str, row: dict[str, Any]) -> None:
+        self.held.setdefault(part, {})[name] = row
+        self.path.write_text(json.dumps(self.held, indent=1) + "\n")
+        print(part, name, {k: v for k, v in row.items() if k != "library"}, flush=True)
+
+    def has(self, part: str, name: str) -> bool:
+        return "error" not in self.held.get(part, {}).get(name, {"error": ""})
+
+
+def as_tuple(found: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(found) if isinstance(found, tuple | list) else (found,)
+
+
+def distance(found: Any, wanted: Any) -> float:
+    """Relative distance of all results together, in the Euclidean norm."""
+    both = [(np.asarray(f, np.float64), np.asarray(w, np.float64)) for f, w in zip(found, wanted, strict=True)]
+    return float(np.sqrt(sum(np.sum((f - w) ** 2) for f, w in both) / sum(np.sum(w**2) for _, w in both)))
+
+
+def peer_results(made: torch.nn.Module, frames: torch.Tensor, kind: torch.dtype) -> list[Any]:
+    with torch.inference_mode():
+        found = as_tuple(made.to(device(), kind)(frames.to(device(), kind)))
+        return [f.double().cpu().numpy() for f in found]
+
+
+def checked(name: str, graph: Graph, kind: str) -> dict[str, Any]:
+    """Whether a network compiles and computes what float64 does, as far as PyTorch itself does."""
+    made, frames = zoo.module(name), zoo.frames_for(name)
+    wanted = peer_results(made, frames, torch.float64)
+    peer = distance(peer_results(zoo.module(name), frames, KINDS[kind]), wanted)
+    begun = time.perf_counter()
+    network = compile_graph(graph, kind, tune=False)
+    compiling = time.perf_counter() - begun
+    found = network.run({graph.inputs[0]: frames.numpy()})
+    ours = distance(list(found.values()), wanted)
+    row: dict[str, Any] = {"ours": ours, "peer": peer, "agrees": bool(ours <= max(OF_PEER * peer, SMALL[kind])),
+                           "compiling_s": round(compiling, 1), "kernels": len(network.calls), "library": list(network.library),
+                           "library_nodes": len(network.library)}
+    if gpu_is_here():
+        half = zoo.module(name).to(device(), KINDS[kind]).to(memory_format=torch.channels_last)
+        given = frames.to(device(), KINDS[kind]).to(memory_format=torch.channels_last)
+        with torch.inference_mode():
+            row |= {"untuned_us": timed_us(network.replay)[0], "eager_graph_us": timed_us(captured([lambda: half(given)]))[0]}
+    return row
+
+
+def exported_in_turn(names: list[str], until: float) -> Iterator[tuple[str, Graph | None, str]]:
+    """Graphs of networks as they are ready."""
+    with ProcessPoolExecutor(WORKERS, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = [pool.submit(zoo.prepared, name) for name in names]
+        try:
+            for one in as_completed(waiting, timeout=max(1.0, until - time.perf_counter())):
+                name, path, why, _ = one.result()
+                yield name, None if path is None else zoo.unpacked(path), why
+        except TimeoutError:
+            print("the time is over", flush=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def attempt(row: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A row, or what went wrong, with where."""
+    try:
+        return row()
+    except Exception as error:  # one network must not end the others
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return {"error": f"{type(error).__name__}: {str(error)[:300]}", "at": f"{Path(where.filename).name}:{where.lineno}"}
+
+
+def check(record: Record, names: list[str], kinds: list[str], until: float) -> None:
+    open_ones = [n for n in names if not all(record.has("check", f"{n} {k}") for k in kinds)]
+    for name, graph, why in exported_in_turn(open_ones, until):
+        for kind in kinds:
+            if time.perf_counter() > until:
+                return
+            if not record.has("check", f"{name} {kind}"):
+                row = {"error": f"export: {why}"} if graph is None else attempt(lambda g=graph, n=name, k=kind: checked(n, g, k))
+                record.put("check", f"{name} {kind}", row)
+    rows = record.held.get("check", {})
+    bad = [n for n, r in rows.items() if "error" in r or not r["agrees"]]
+    print(f"{len(rows)} checked, refused or failed {sum('error' in r for r in rows.values())}, open to question: {bad}")
+
+
+def ours_us(name: str, graph: Graph, images: int) -> dict[str, Any]:
+    begun = time.perf_counter()
+    network = compile_graph(graph, "float16", images)
+    row = {"tuning_s": round(time.perf_counter() - begun, 1), "ours_us": timed_us(network.replay)[0],
+           "kernels": len(network.calls), "library_nodes": len(network.library)}
+    return row
+
+
+def peers_us(name: str, images: int, compiles: bool) -> dict[str, Any]:
+    """PyTorch in a CUDA graph, and torch.compile (max-autotune) in one of ours."""
+    made = zoo.module(name).to(device(), torch.float16).to(memory_format=torch.channels_last)
+    frames = zoo.frames_for(name, images).to(device(), torch.float16).to(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        torch.backends.cudnn.benchmark = True
+        row: dict[str, Any] = {"eager_graph_us": timed_us(captured([lambda: made(frames)]))[0]}
+        if compiles:
+            begun = time.perf_counter()
+            fast = torch.compile(made, mode="max-autotune-no-cudagraphs", fullgraph=True)
+            for _ in range(3):
+                fast(frames)
+            row["compiling_s"] = round(time.perf_counter() - begun, 1)
+            row["compile_us"] = timed_us(captured([lambda: fast(frames)]))[0]
+    return row
+
+
+def time_all(record: Record, names: list[str], batches: list[int], compiles: bool, until: float) -> None:
+    parts: list[tuple[str, Callable[[str, Graph, int], dict[str, Any]]]] = [
+        ("ours", ours_us), ("peers", lambda name, graph, images: peers_us(name, images, compiles))]
+    every = [f"{n} b{b}" for n in names for b in batches]
+    open_ones = [n for n in names if not all(record.has(part, f"{n} b{b}") for b in batches for part, _ in parts)]
+    for name, graph, why in exported_in_turn(open_ones, until):
+        for images in batches:
+            for part, measure in parts:
+                row = f"{name} b{images}"
+                if time.perf_counter() > until:
+                    return
+                if not record.has(part, row):
+                    record.put(part, row, {"error": f"export: {why}"} if graph is None else
+                               attempt(lambda g=graph, n=name, i=images, m=measure: m(n, g, i)))
+                    torch.cuda.empty_cache()
+    for row in every:
+        ours, peers = record.held.get("ours", {}).get(row, {}), record.held.get("peers", {}).get(row, {})
+        if "ours_us" in ours and "eager_graph_us" in peers:
+            best = min(v for k, v in peers.items() if k.endswith("_us"))
+            print(f"{row}: {ours['ours_us']:.1f} us, best peer {best:.1f} us, {best / ours['ours_us']:.2f} times")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--check", action="store_true", help="compile all networks, untuned, and compare them with float64")
+    parser.add_argument("--kinds", nargs="+", default=["float16"], choices=sorted(KINDS))
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 64])
+    parser.add_argument("--networks", nargs="+", help="these instead of all, or of the drawn ones")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes minutes per network")
+    options = parser.parse_args()
+    record, until = Record(options.json), time.perf_counter() + 60 * options.minutes
+    if options.check:
+        check(record, options.networks or zoo.names(), options.kinds, until)
+    else:
+        time_all(record, options.networks or zoo.drawn(), options.batches, not options.no_compile, until)
+
+
+if __name__ == "__main__":
+    main()
