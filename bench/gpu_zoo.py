@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,6 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
+import dovetail.gpu
+from dovetail.gpu import pytorch
 from dovetail.gpu.executor import compile_graph
 from dovetail.ir import Graph
 from lib.gpu import torchvision_zoo as zoo
@@ -174,18 +178,90 @@ def time_all(record: Record, names: list[str], batches: list[int], compiles: boo
             print(f"{row}: {ours['ours_us']:.1f} us, best peer {best:.1f} us, {best / ours['ours_us']:.2f} times")
 
 
+def backend_row(name: str, kind: torch.dtype, images: int = 1) -> dict[str, Any]:
+    """torch.compile with our backend beside its own and the module as it is: what each takes, and what ours differs by."""
+    made, frames = zoo.module(name).to(device(), kind), zoo.frames_for(name, images).to(device(), kind)
+    wanted = peer_results(zoo.module(name), zoo.frames_for(name, images), torch.float64)
+    with torch.no_grad():
+        begun = time.perf_counter()
+        ours = pytorch.compile_module(made, frames)
+        row: dict[str, Any] = {"seconds": round(time.perf_counter() - begun, 1), "summary": ours.summary()}
+        for who, network in (("distance", ours), ("peer", made)):
+            row[who] = distance([f.double().cpu().numpy() for f in as_tuple(network(frames))], wanted)
+        if gpu_is_here():
+            chosen = torch.compile(made, backend=pytorch.backend)
+            chosen(frames)
+            row |= {"ours_called_us": pytorch.median_s(lambda: ours(frames)) * 1e6,
+                    "chosen_called_us": pytorch.median_s(lambda: chosen(frames)) * 1e6,
+                    "eager_called_us": pytorch.median_s(lambda: made(frames)) * 1e6}
+    return row
+
+
+def host_row(name: str, graph: Graph, images: int) -> dict[str, Any]:
+    """What calls of a network take right after it was tuned, one after another, beside its graph and copies."""
+    network = compile_graph(graph, "float16", images)
+    frames = {graph.inputs[0]: zoo.frames_for(name, images).numpy()}
+    calls = []
+    for _ in range(40):
+        begun = time.perf_counter()
+        network.run(frames)
+        calls.append((time.perf_counter() - begun) * 1e6)
+    row: dict[str, Any] = {"calls_us": [round(c, 1) for c in calls], "kernels_us": timed_us(network.replay)[0],
+                           "with_copies_us": timed_us(network.lanes[0].replay)[0]}
+    path = Path(tempfile.gettempdir()) / f"{name}.dovetail"
+    begun = time.perf_counter()
+    network.save(path)
+    saved = time.perf_counter()
+    again = dovetail.gpu.load(path)
+    row |= {"saving_s": round(saved - begun, 2), "loading_s": round(time.perf_counter() - saved, 2),
+            "same": bool(all(np.array_equal(a, b) for a, b in zip(network.run(frames).values(), again.run(frames).values(),
+                                                                  strict=True))),
+            "loaded_us": timed_us(again.replay)[0]}
+    if gpu_is_here():
+        given = {graph.inputs[0]: torch.from_numpy(frames[graph.inputs[0]]).cuda()}
+        row["on_device_us"] = pytorch.median_s(lambda: network.run(given)) * 1e6
+    return row
+
+
+def smoke(record: Record, until: float) -> None:
+    """A few rows of everything that a GPU alone shows."""
+    for name, kind in (("mobilenet_v2", torch.float16), ("vit_b_16", torch.float16), ("mobilenet_v2", torch.bfloat16),
+                       ("shufflenet_v2_x1_0", torch.float32)):
+        row = f"{name} {str(kind).removeprefix('torch.')}"
+        if time.perf_counter() < until and not record.has("backend", row):
+            record.put("backend", row, attempt(lambda n=name, k=kind: backend_row(n, k)))
+    for name, images in (("mobilenet_v2", 1), ("resnet50", 1)):
+        if time.perf_counter() < until and not record.has("host", f"{name} b{images}"):
+            graph = zoo.exported(zoo.module(name), zoo.frames_for(name))
+            record.put("host", f"{name} b{images}", attempt(lambda n=name, g=graph, i=images: host_row(n, g, i)))
+    if time.perf_counter() < until and not record.has("pipeline", "googlenet x8"):
+        record.put("pipeline", "googlenet x8", attempt(pipelined))
+
+
+def pipelined() -> dict[str, Any]:
+    """GoogLeNet over GPU and CPU, eight frames together (`bench/runtime.py --device cuda` has the others)."""
+    from lib.execution import pipelines
+    from lib.execution.timing import Effort
+    from runtime import integers
+    folder = Path(tempfile.mkdtemp())
+    return pipelines.case(integers("googlenet", folder), 8, pipelines.Here(not gpu_is_here()), os.cpu_count() or 1, Effort())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--check", action="store_true", help="compile all networks, untuned, and compare them with float64")
+    parser.add_argument("--smoke", action="store_true", help="torch.compile's backend, calls from the host, a pipeline")
     parser.add_argument("--kinds", nargs="+", default=["float16"], choices=sorted(KINDS))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 64])
     parser.add_argument("--networks", nargs="+", help="these instead of all, or of the drawn ones")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out, which takes minutes per network")
     options = parser.parse_args()
     record, until = Record(options.json), time.perf_counter() + 60 * options.minutes
-    if options.check:
+    if options.smoke:
+        smoke(record, until)
+    elif options.check:
         check(record, options.networks or zoo.names(), options.kinds, until)
     else:
         time_all(record, options.networks or zoo.drawn(), options.batches, not options.no_compile, until)

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,11 @@ class Compiled:
         """Nodes that PyTorch's operators compute, each with its operator."""
         return tuple(f"{node.name}: {operator}" for part in self.lowered.library
                      for node, operator in zip(part.nodes, described(part), strict=True))
+
+    def save(self, path: str | Path) -> None:
+        """Write the network with its kernels to a file that `dovetail.gpu.load` reads."""
+        from dovetail.gpu.saved import save  # it builds networks itself
+        save(self, path)
 
     def summary(self) -> str:
         """Which kernels, and what PyTorch computes, in two lines."""
@@ -195,9 +201,10 @@ def gpu_here() -> Gpu:
     return here or specification(FITTED_ON)
 
 
-def options_of(lowered: Lowered) -> Options:
-    """Of every run of a network that has kernels, those that could compute its layers."""
-    return [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run)) for run in lowered.runs
+def options_of(lowered: Lowered, whole: bool = False) -> Options:
+    """Of every run of a network that has kernels, those that could compute its layers; the `whole` list has hopeless ones too."""
+    hopeless = {"hopeless": float("inf")} if whole else {}
+    return [[(0, 0, run)] if isinstance(run, Call) else list(lowered.options(run, **hopeless)) for run in lowered.runs
             if not isinstance(run, LibraryPart)]
 
 
@@ -238,7 +245,7 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
         parts = [] if not options else chosen(options, tuner) if tune else estimated(options, tuner)
         broken = frozenset(name for p in parts if p.seconds == float("inf") for name in p.call.nodes)
         if not broken:
-            return assembled(Program(graph, lowered, in_order(lowered, parts), functions or {}), launcher)
+            return assembled(Program(graph, lowered, in_order(lowered, parts), functions or {}, avoided), launcher)
         if kind == "int8":
             raise UnsupportedError(f"node {min(broken)}: none of its kernels runs on this GPU; such parts run in the integer "
                                    "interpreter")

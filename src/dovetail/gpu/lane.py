@@ -121,6 +121,8 @@ class Program:
     steps: tuple[ChosenKernel | LibraryPart, ...]
     functions: Mapping[str, Any] = field(default_factory=dict)
     """What computes nodes that come from PyTorch."""
+    avoided: frozenset[str] = frozenset()
+    """Nodes whose kernels do not run here."""
 
     @property
     def batches(self) -> int:

@@ -87,7 +87,6 @@ def compile_module(module: torch.nn.Module, example: Any, tune: bool = True, kin
     given = [a for a in pytree.tree_leaves(tuple(example)) if isinstance(a, torch.Tensor)]
     images = given[0].shape[0] if given and given[0].ndim else 1
     network = compile_graph(known.graph, kind or kind_of(known), images, tune=tune, functions=known.functions)
-    (last,) = [n for n in inside.graph.nodes if n.op == "output"]
     return CompiledModule(network, program.call_spec.out_spec, known.results, tuple((g.shape, g.dtype) for g in given))
 
 
@@ -148,8 +147,9 @@ def backend(module: torch.fx.GraphModule, example: list[Any], options: dict[str,
 
 
 def _inductor(module: torch.fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
-    from torch._inductor.compile_fx import compile_fx  # it takes seconds to import
     import copy
+
+    from torch._inductor.compile_fx import compile_fx  # it takes seconds to import
     made: Callable[..., Any] = compile_fx(copy.deepcopy(module), example)
     return made
 

@@ -26,8 +26,8 @@ Function = Callable[[Sequence[Any]], Any]
 """A node as a function of the tensors it reads."""
 SAME = ("contiguous", "clone", "detach", "dropout", "dropout_", "alias", "lift_fresh_copy", "detach_", "feature_dropout")
 """Operators that change nothing here."""
-VIEWS = ("view", "reshape", "transpose", "permute", "flatten", "squeeze", "unsqueeze", "slice", "select", "split", "chunk", "expand",
-         "t", "numpy_T", "split_with_sizes", "unbind", "narrow", "view_as", "expand_as", "unflatten", "movedim")
+VIEWS = ("view", "reshape", "transpose", "permute", "flatten", "squeeze", "unsqueeze", "slice", "select", "split", "chunk",
+         "expand",         "t", "numpy_T", "split_with_sizes", "unbind", "narrow", "view_as", "expand_as", "unflatten", "movedim")
 """Operators whose results may be the memory of what they read."""
 FORMULAS = {"hardswish": "HardSwish", "silu": "SiLU", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardsigmoid": "HardSigmoid"}
 REALS = (torch.float32, torch.float16, torch.bfloat16)
@@ -111,7 +111,8 @@ class Tracing:
         names = tuple(self.names[m] for m in moving)
         self.names[node] = self.kept(node, value)
         own = str(target).removeprefix("aten.").split(".")[0]
-        self.nodes.append(Node(node.name, ir.Opaque(own, b"", 0, shape, self.tensors[node.name].element, 0), names, (), node.name))
+        op = ir.Opaque(own, b"", 0, shape, self.tensors[node.name].element, 0)
+        self.nodes.append(Node(node.name, op, names, (), node.name))
 
     def array(self, value: Any) -> Any:
         """A weight as an array."""
@@ -153,8 +154,10 @@ def _batch_norm(t: Tracing, node: FxNode) -> None:
     x = node.args[0]
     if argument(node, 5, "training"):
         raise UsageError("torch: a normalization is in training mode; call .eval() first, since GPU networks only infer")
-    mean, variance = (t.array(argument(node, i, n)) for i, n in ((3, "running_mean"), (4, "running_var")))
-    weight, bias = (None if argument(node, i, n) is None else t.array(argument(node, i, n)) for i, n in ((1, "weight"), (2, "bias")))
+    weight, bias, mean, variance = (None if (held := argument(node, i, name)) is None else t.array(held) for i, name in enumerate(
+        ("weight", "bias", "running_mean", "running_var"), 1))
+    if mean is None or variance is None:
+        raise UnsupportedError("statistics of the batch")
     scale = (1.0 if weight is None else weight) / np.sqrt(variance.astype(np.float64) + argument(node, 7, "eps"))
     offset = (0.0 if bias is None else bias) - mean * scale
     t.emit(node, ir.Conv(len(mean), Window((1, 1)), len(mean)), [x], [scale.reshape(-1, 1, 1, 1), offset])

@@ -50,7 +50,8 @@ class LibraryLaunch:
     """Nodes that are not mapped over batches, but computed for each."""
 
     def __post_init__(self) -> None:
-        self.nodes = [LibraryNode(self.graph, node, self.real, self.device, self.functions.get(node.name)) for node in self.part.nodes]
+        self.nodes = [LibraryNode(self.graph, node, self.real, self.device, self.functions.get(node.name))
+                      for node in self.part.nodes]
         self.host |= {each.node.name for each in self.nodes if not each.known}
         last = {t: node.name for node in self.part.nodes for t in node.inputs}
         inside = {node.name for node in self.part.nodes}
