@@ -13,8 +13,9 @@ import torch
 
 from dovetail.errors import UnsupportedError
 from dovetail.gpu.executor import Compiled, compile_graph, gpu_here
-from dovetail.gpu.lane import open_lane
+from dovetail.gpu.lane import Program, open_lane
 from dovetail.gpu.launcher import launcher_here
+from dovetail.gpu.memory import planned
 from dovetail.gpu.tuning import IN_PLACE_S
 from dovetail.ir import Array, Graph
 from dovetail.ir.onnx.write import to_onnx
@@ -105,16 +106,18 @@ def pretended(graph: Graph, images: int = 1) -> Compiled | str:
     except UnsupportedError as reason:
         return str(reason)
     launcher, runner = launcher_here("int8"), cpu_runner(graph, Manner("plain", 1))
-    lane = open_lane(graph, lowered, launcher, [])
+    program = Program(graph, lowered, ())
+    lane = open_lane(program, launcher)
 
     def replay() -> None:
         for port in lane.inputs.values():
-            port.device.copy_(port.host)
+            port.enter()
         given = {n: p.device.numpy().reshape(images, *graph.shape(n)[1:]) for n, p in lane.inputs.items()}
         for name, found in runner.run(given).items():
             lane.outputs[name].host.copy_(torch.from_numpy(found).view(lane.outputs[name].device.shape))
     lane.replay = replay
-    return Compiled(graph, lowered, launcher, (), replay, (lane,))
+    return Compiled(program, launcher, replay, planned([], [*lowered.inputs.values(), *lowered.outputs.values()]),
+                    {(False, False): (lane,)})
 
 
 def gpu_terms(made: Compiled, frames: Mapping[str, Array], effort: Effort) -> dict[str, Any]:

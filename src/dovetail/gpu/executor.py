@@ -106,7 +106,7 @@ class Compiled:
         A quantized network also takes real numbers.
         """
         tensors = on_this_device(inputs, self.launcher.device)
-        given = frames_of(self.graph, inputs if tensors is None else tensors)
+        given = frames_of(self.graph, inputs if tensors is None else tensors, tensors is not None)
         quantizes = any(self.graph.tensors[name].scheme is not None and is_real(x) for name, x in given.items())
         lanes, found = self.lanes_for(tensors is not None, quantizes), dict[str, list[Any]]()
         rows = {name: self.program.rows(name) for name in (*given, *self.graph.outputs)}
@@ -172,13 +172,12 @@ def on_this_device(inputs: Any, device: str) -> dict[str, Any] | None:
     return found
 
 
-def frames_of(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A model's inputs, frames first; UsageError names what is missing or of another form, since kernels would not."""
+def frames_of(graph: Graph, inputs: Mapping[str, Any], on_device: bool = False) -> dict[str, Any]:
+    """A model's inputs, frames first, as arrays unless they are `on_device`; UsageError names what is missing or of another form, since kernels would not."""
     if not isinstance(inputs, Mapping) or not set(graph.inputs) <= set(inputs):
         given = f"{', '.join(inputs) or 'none'} given" if isinstance(inputs, Mapping) else f"a {type(inputs).__name__} given"
         raise UsageError(f"inputs of {graph.name}: {given}; give an array for each of {', '.join(graph.inputs)}, by name")
-    found = {name: inputs[name] if isinstance(inputs[name], torch.Tensor) and inputs[name].device.type != "cpu"
-             else np.atleast_1d(np.asarray(inputs[name])) for name in graph.inputs}
+    found = {name: inputs[name] if on_device else np.atleast_1d(np.asarray(inputs[name])) for name in graph.inputs}
     for name, array in found.items():
         own, tensor = graph.shape(name)[1:], graph.tensors[name]
         if tuple(array.shape[1:]) != own or not len(array):

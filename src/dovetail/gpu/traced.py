@@ -60,7 +60,7 @@ class Tracing:
     """Values that are no results: weights."""
     inputs: list[str] = field(default_factory=list)
 
-    def kept(self, node: FxNode, value: Any) -> str:
+    def kept(self, node: Any, value: Any) -> str:
         """A value's tensor; what is no tensor of the network's floats is none that kernels read."""
         if isinstance(value, torch.Tensor):
             if any(not isinstance(n, int) for n in value.shape):
@@ -71,7 +71,7 @@ class Tracing:
             self.tensors[node.name] = Tensor(node.name, tuple(value.shape), None, own)
         else:
             self.tensors[node.name] = Tensor(node.name, (), None, "int64")
-        return node.name
+        return str(node.name)
 
     def shape(self, node: Any) -> tuple[int, ...]:
         return self.tensors[self.names[node]].shape

@@ -107,7 +107,7 @@ def _cut(g: Given, full: Sequence[int], extra: Sequence[int], sizes: Sequence[in
     if wanted:
         total = [max(f + e - w, 0) for f, e, w in zip(full, extra, list(wanted)[-len(full):], strict=True)]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-        return (large, small) if automatic == "SAME_LOWER" else (small, large)
+        return (small, large) if automatic == "SAME_UPPER" else (large, small)
     given = g.attr("pads") if automatic == "NOTSET" else None
     given = given or [0] * 2 * len(full)
     return list(given[:len(full)]), list(given[len(full):])

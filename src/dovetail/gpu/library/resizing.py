@@ -72,7 +72,7 @@ def _along(g: Given, x: Any, axis: int, scale: float, size: int, crop: tuple[flo
     along = [-1 if d == axis else 1 for d in range(x.ndim)]
     wide = x.float() if x.is_floating_point() else x.double()
     kind = np.float32 if wide.dtype == torch.float32 else np.float64
-    total = 0.0
+    total: Any = 0.0
     for place, weight in zip(places.T, weights.T.astype(kind), strict=True):
         own = g.on_device(weight.copy(), as_is=True).reshape(along)
         total = total + torch.index_select(wide, axis, g.on_device(place.copy())) * own
@@ -95,7 +95,7 @@ def taps(g: Given, own: int, scale: float, size: int, crop: tuple[float, float])
     places = first[:, None] + np.arange(width)
     distance = np.abs(places - at[:, None]) * stretched
     weights = np.maximum(1 - distance, 0) if mode == "linear" else cubic(distance, g.attr("cubic_coeff_a", -0.75))
-    if g.attr("exclude_outside", 0) or (stretched < 1 and mode == "linear"):
+    if g.attr("exclude_outside", 0):
         weights = np.where((places < 0) | (places >= own), 0, weights)
     if g.attr("exclude_outside", 0) or stretched < 1:
         weights = weights / weights.sum(1, keepdims=True)
