@@ -173,7 +173,10 @@ def on_this_device(inputs: Any, device: str) -> dict[str, Any] | None:
 
 
 def frames_of(graph: Graph, inputs: Mapping[str, Any], on_device: bool = False) -> dict[str, Any]:
-    """A model's inputs, frames first, as arrays unless they are `on_device`; UsageError names what is missing or of another form, since kernels would not."""
+    """A model's inputs, frames first, as arrays unless they are `on_device`.
+
+    UsageError names what is missing or of another form, since kernels would not.
+    """
     if not isinstance(inputs, Mapping) or not set(graph.inputs) <= set(inputs):
         given = f"{', '.join(inputs) or 'none'} given" if isinstance(inputs, Mapping) else f"a {type(inputs).__name__} given"
         raise UsageError(f"inputs of {graph.name}: {given}; give an array for each of {', '.join(graph.inputs)}, by name")
