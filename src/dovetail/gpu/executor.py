@@ -41,6 +41,8 @@ class Compiled:
     launcher: Launcher
     replay: Callable[[], None]
     memory: MemoryPlan
+    bare: GpuLane | None = None
+    """Kernels alone, which `replay` runs."""
     ways: dict[tuple[bool, bool], tuple[GpuLane, ...]] = field(default_factory=dict)
     """By whether frames are on the GPU, and whether they are real numbers for integers."""
 
@@ -64,8 +66,9 @@ class Compiled:
 
     @property
     def library(self) -> tuple[str, ...]:
-        """Nodes that PyTorch's operators compute, each with its operator."""
-        return tuple(f"{node.name}: {operator}" for part in self.lowered.library
+        """Nodes that PyTorch's operators compute, each with its operator; of those that ONNX Runtime does, so."""
+        host = {name for name, each in self.program.made.items() if each.on_host}
+        return tuple(f"{node.name}: {operator}{' on the host' * (node.name in host)}" for part in self.lowered.library
                      for node, operator in zip(part.nodes, described(part), strict=True))
 
     def save(self, path: str | Path) -> None:
@@ -262,6 +265,7 @@ def assembled(program: Program, launcher: Launcher) -> Compiled:
     launcher.share_memory(memory)
     made = Compiled(program, launcher, lambda: None, memory)
     if timing:
-        made.replay = open_lane(program, launcher, on_device=True, moves=False).replay
-    made.lanes_for(False, False)
+        made.bare = open_lane(program, launcher, on_device=True, moves=False)
+        made.replay = made.bare.replay
+    made.lanes_for(bool(program.functions), False)  # modules are given tensors
     return made

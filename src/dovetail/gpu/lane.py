@@ -16,9 +16,10 @@ from typing import Any
 import torch
 
 from dovetail.gpu.launcher import Launcher, precise
+from dovetail.gpu.library.nodes import LibraryNode
 from dovetail.gpu.library.part import LibraryLaunch, seen_as_maps
 from dovetail.gpu.tuning import ChosenKernel, captured, launch_all
-from dovetail.ir import Array, Graph, Scheme, Tensor
+from dovetail.ir import Array, Graph, Node, Scheme, Tensor
 from dovetail.kernels.calls import LibraryPart, Lowered
 
 FIRST_BIT = -128
@@ -73,6 +74,8 @@ class GpuLane:
     inputs: Mapping[str, Port]
     outputs: Mapping[str, Port]
     replay: Callable[[], None]
+    kept: Any = None
+    """What the CUDA graph reads and writes: its memory must not go before it does."""
     stream: Any = None
     done: Any = None
 
@@ -123,6 +126,8 @@ class Program:
     """What computes nodes that come from PyTorch."""
     avoided: frozenset[str] = frozenset()
     """Nodes whose kernels do not run here."""
+    made: dict[str, LibraryNode] = field(default_factory=dict)
+    """Nodes of the library, whose constants all lanes share."""
 
     @property
     def batches(self) -> int:
@@ -131,9 +136,14 @@ class Program:
 
     def launches(self, launcher: Launcher, held: dict[str, Any]) -> list[Callable[[], Any]]:
         """Everything bound to a launcher's buffers; `held` are tensors beside those."""
-        return [LibraryLaunch(self.graph, step, self.views(step, launcher), self.batches, launcher.real, launcher.device, held,
-                              self.functions)
+        return [LibraryLaunch(self.graph, step, self.views(step, launcher), self.batches,
+                              [self.library_node(node, launcher) for node in step.nodes], held)
                 if isinstance(step, LibraryPart) else launcher.bound(step.call, step.config) for step in self.steps]
+
+    def library_node(self, node: Node, launcher: Launcher) -> LibraryNode:
+        if node.name not in self.made:
+            self.made[node.name] = LibraryNode(self.graph, node, launcher.real, launcher.device, self.functions.get(node.name))
+        return self.made[node.name]
 
     def views(self, part: LibraryPart, launcher: Launcher) -> dict[str, Any]:
         return {name: seen_as_maps(launcher.place(place), place, len(self.graph.shape(name)))
@@ -167,17 +177,17 @@ def open_lane(program: Program, launcher: Launcher, on_device: bool = False, qua
     steps: list[Callable[[], Any]] = [*arriving, *launches, *(p.depart for p in outputs.values())] if moves else launches
     if not on_device:
         steps = [*(p.enter for p in inputs.values()), *steps, *(p.leave for p in outputs.values())]
-    run = partial(precise, launcher.kind, partial(launch_all, steps))
+    run, kept = partial(precise, launcher.kind, partial(launch_all, steps)), (launches, held, launcher)
     if launcher.device == "cpu":
-        return GpuLane(inputs, outputs, run)
+        return GpuLane(inputs, outputs, run, kept)
     side = (None, None) if on_device else (torch.cuda.Stream(), torch.cuda.Event())
     run()
-    if any(isinstance(each, LibraryLaunch) and each.host for each in launches):
-        return GpuLane(inputs, outputs, run, *side)  # what the host computes is no part of a CUDA graph
+    if any(isinstance(each, LibraryLaunch) and each.leaves_gpu for each in launches):
+        return GpuLane(inputs, outputs, run, kept, *side)  # what the host computes is no part of a CUDA graph
     replay = captured([run])
     replay()  # the first one is slow: the driver loads the graph
     torch.cuda.synchronize()
-    return GpuLane(inputs, outputs, replay, *side)
+    return GpuLane(inputs, outputs, replay, kept, *side)
 
 
 def _in_batches(tensor: Any, program: Program, name: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from torch.utils import _pytree as pytree
 
 from dovetail.errors import DovetailError, UnsupportedError, UsageError
 from dovetail.gpu.executor import Compiled, compile_graph
-from dovetail.gpu.lane import GpuLane
 from dovetail.gpu.launcher import kernels_run_here
 from dovetail.gpu.traced import Traced, traced
 
@@ -36,15 +35,12 @@ class CompiledModule:
     order: tuple[str, ...]
     """Of every result, the network's output."""
     given: tuple[tuple[torch.Size, torch.dtype], ...]
-    lanes: list[GpuLane] = field(default_factory=list)
 
     def __call__(self, *args: Any) -> Any:
         tensors = [a for a in pytree.tree_leaves(args) if isinstance(a, torch.Tensor)]
         self.check(tensors)
-        if not self.lanes:
-            self.lanes.append(self.network.lanes_for(True, False)[0])
         graph = self.network.graph
-        found = self.lanes[0].pass_through(dict(zip(graph.inputs, tensors, strict=True)), graph)
+        found = self.network.lanes_for(True, False)[0].pass_through(dict(zip(graph.inputs, tensors, strict=True)), graph)
         return pytree.tree_unflatten([found[name] for name in self.order], self.results)
 
     def check(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -82,6 +78,11 @@ def compile_module(module: torch.nn.Module, example: Any, tune: bool = True, kin
     if any(part.training for part in module.modules()):
         raise UsageError("torch: the module is in training mode; call .eval() first, since GPU networks only infer")
     example = example if isinstance(example, tuple | list) else (example,)
+    with torch.inference_mode(False), torch.no_grad():  # what is made here serves in either mode
+        return _compiled(module, example, tune, kind)
+
+
+def _compiled(module: torch.nn.Module, example: Sequence[Any], tune: bool, kind: str | None) -> CompiledModule:
     program, inside = exported(module, example)
     known = traced(inside)
     given = [a for a in pytree.tree_leaves(tuple(example)) if isinstance(a, torch.Tensor)]

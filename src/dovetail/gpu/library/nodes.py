@@ -33,18 +33,28 @@ class LibraryNode:
     function: Callable[[Sequence[Any]], Any] | None = None
     """What computes it, where it comes from PyTorch."""
     constants: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+    """On the device, for as long as anything runs the node."""
+    content: OnnxSteps | None = None
+    on_host: bool = False
+    """Whether ONNX Runtime computes it, since PyTorch cannot."""
+
+    def __post_init__(self) -> None:
+        op = self.node.op
+        if self.function is None and isinstance(op, ir.Opaque | ir.Function):
+            self.content = steps_of(op.content)
+        self.on_host = not self.known
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         op = self.node.op
         if self.function is not None:
             return self.function(inputs)
-        if isinstance(op, ir.Opaque):
+        if self.content is not None and isinstance(op, ir.Opaque):
             given = {f"x{i}": x for i, x in enumerate(inputs)}
-            return self.computed(steps_of(op.content), given)[f"y{op.index}"]
-        if isinstance(op, ir.Function):
+            return self.computed(self.content, given)[f"y{op.index}"]
+        if self.content is not None:
             along = (1, -1) + (1,) * (inputs[0].ndim - 2)
             weights = {f"p{i}": self.weight(i).reshape(along) for i in range(len(self.node.params))}
-            return self.computed(steps_of(op.content), {"x0": inputs[0], **weights})["y0"]
+            return self.computed(self.content, {"x0": inputs[0], **weights})["y0"]
         evaluate = TYPED.get(type(op))
         if evaluate is None:
             raise UnsupportedError(f"node {self.node.name}: no operator of PyTorch stands for {op.kind}")
@@ -57,11 +67,9 @@ class LibraryNode:
     def known(self) -> bool:
         """Whether PyTorch has its operators, as far as their names say."""
         op = self.node.op
-        if self.function is not None:
-            return True
-        if isinstance(op, ir.Opaque | ir.Function):
-            return all((s.domain, s.operator) in OPERATORS for s in steps_of(op.content).steps)
-        return type(op) in TYPED
+        if self.content is not None:
+            return all((s.domain, s.operator) in OPERATORS for s in self.content.steps)
+        return self.function is not None or type(op) in TYPED
 
     def weight(self, index: int) -> Any:
         """One of its constants on the device, in the network's floats."""

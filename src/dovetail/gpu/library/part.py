@@ -6,6 +6,7 @@ node is mapped over them (`torch.func.vmap`), or computed batch by batch where P
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,12 @@ import torch
 
 from dovetail.errors import UnsupportedError
 from dovetail.gpu.library.nodes import LibraryNode
-from dovetail.ir import Graph, Node, Opaque
+from dovetail.ir import Graph, Opaque
 from dovetail.kernels.calls import LibraryPart
 from dovetail.kernels.items import TensorLayout
 from dovetail.numerics.reference import run_float_node
+
+LOG = logging.getLogger("dovetail.gpu")
 
 
 def seen_as_maps(buffer: Any, place: TensorLayout, rank: int) -> Any:
@@ -37,22 +40,14 @@ class LibraryLaunch:
     views: Mapping[str, Any]
     """What it shares with kernels, as the graph has it."""
     batches: int
-    real: Any
-    device: Any
+    nodes: Sequence[LibraryNode]
     held: dict[str, Any]
-    functions: Mapping[str, Any]
-    nodes: list[LibraryNode] = field(default_factory=list)
     done: dict[str, list[str]] = field(default_factory=dict)
     """Tensors that nothing needs behind a node."""
-    host: set[str] = field(default_factory=set)
-    """Nodes that ONNX Runtime computes on the host."""
     apart: set[str] = field(default_factory=set)
     """Nodes that are not mapped over batches, but computed for each."""
 
     def __post_init__(self) -> None:
-        self.nodes = [LibraryNode(self.graph, node, self.real, self.device, self.functions.get(node.name))
-                      for node in self.part.nodes]
-        self.host |= {each.node.name for each in self.nodes if not each.known}
         last = {t: node.name for node in self.part.nodes for t in node.inputs}
         inside = {node.name for node in self.part.nodes}
         for tensor, name in last.items():
@@ -89,13 +84,22 @@ class LibraryLaunch:
         return view if self.batches == 1 else view.reshape(self.batches, *shape)
 
     def evaluated(self, each: LibraryNode, inputs: Sequence[Any]) -> Any:
-        node = each.node
-        if node.name not in self.host:
+        if not each.on_host:
             try:
                 return self.through_torch(each, inputs)
-            except (UnsupportedError, NotImplementedError):
-                self.host.add(node.name)
-        return self.on_host(node, inputs)
+            except torch.OutOfMemoryError:
+                raise
+            except (UnsupportedError, RuntimeError, TypeError, ValueError, IndexError, KeyError) as reason:
+                if each.function is not None:
+                    raise
+                LOG.warning("node %s is computed on the host: %s", each.node.name, reason)
+                each.on_host = True
+        return self.by_host(each, inputs)
+
+    @property
+    def leaves_gpu(self) -> bool:
+        """Whether ONNX Runtime computes a node on the host, so that the part cannot be in a CUDA graph."""
+        return any(each.on_host for each in self.nodes)
 
     def through_torch(self, each: LibraryNode, inputs: Sequence[Any]) -> Any:
         if self.batches == 1 or not inputs:
@@ -108,13 +112,13 @@ class LibraryLaunch:
                 self.apart.add(each.node.name)
         return torch.stack([each([x[i] for x in inputs]) for i in range(self.batches)])
 
-    def on_host(self, node: Node, inputs: Sequence[Any]) -> Any:
+    def by_host(self, one: LibraryNode, inputs: Sequence[Any]) -> Any:
         """The node in ONNX Runtime, batch by batch."""
         arrays = [(x.float() if x.is_floating_point() else x).cpu().numpy() for x in inputs]
         each = [[a[i] for a in arrays] for i in range(self.batches)] if self.batches > 1 else [arrays]
-        found = [np.asarray(run_float_node(self.graph, node, one)) for one in each]
+        found = [np.asarray(run_float_node(self.graph, one.node, xs)) for xs in each]
         made = torch.from_numpy(np.stack(found) if self.batches > 1 else found[0])
-        return made.to(self.device).to(self.real) if made.is_floating_point() else made.to(self.device)
+        return made.to(one.device).to(one.real) if made.is_floating_point() else made.to(one.device)
 
 
 def described(part: LibraryPart) -> list[str]:
