@@ -10,7 +10,7 @@ from dovetail.partition.plan import WIDTHS
 
 
 def add_commands(commands: options.Commands) -> None:
-    """`compile`, `verify`, `run`, `selftest`, `power`, `synth`, `export`, `report`, `serve`."""
+    """`compile`, `verify`, `run`, `selftest`, `prove`, `power`, `synth`, `export`, `report`, `serve`."""
     build = commands.add("compile", "plan, generate RTL and sub-models, verify, and report, into one folder",
                          "dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model")
     options.add_model(build)
@@ -78,6 +78,11 @@ def add_commands(commands: options.Commands) -> None:
     trial.add_argument("--stall-seed", type=int, metavar="N", help="let both ends of every stream pause at random")
     trial.add_argument("--trace", type=Path, metavar="FILE.fst", help="draw every signal into a waveform file; slow and large")
     add_boards(trial)
+
+    prove = commands.on_build("prove", "prove the FPGA parts' Verilog equal to the integers for every input, engine by engine",
+                              "dovetail prove build/model --limit 60")
+    prove.add_argument("--limit", type=float, default=60.0, metavar="S",
+                       help="seconds that one statement may take; a longer one is bounded to the clocks done (default: %(default)s)")
 
     power = commands.on_build("power", "count how often the FPGA parts toggle on the build's own images, and what that costs",
                               "dovetail power build/model --frames 16")

@@ -34,7 +34,7 @@ GROUPS = {
     "numbers": ("quantize", "evaluate", "bits", "train"),
     "plans": ("platforms", "plan", "studio", "pareto", "compare", "check"),
     "builds": ("compile", "verify", "run", "serve", "report"),
-    "hardware": ("synth", "export", "selftest", "power"),
+    "hardware": ("synth", "export", "selftest", "prove", "power"),
     "your own devices": ("new-board", "calibrate", "validate-models", "campaign"),
     "papers": ("reproduce",),
 }
@@ -42,9 +42,9 @@ GROUPS = {
 ACTIONS = {
     "inspect": "models", "zoo": "catalogue", "quantize": "models", "evaluate": "builds", "platforms": "catalogue",
     "plan": "plans", "check": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds",
-    "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "power": "builds", "report": "builds",
-    "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce", "train": "training",
-    "serve": "serve", "docs": "setup", "doctor": "setup", "new-board": "setup", "compare": "plans", "studio": "studio",
+    "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "prove": "proofs", "power": "builds",
+    "report": "builds", "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce",
+    "train": "training", "serve": "serve", "docs": "setup", "doctor": "setup", "new-board": "setup", "compare": "plans", "studio": "studio",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
