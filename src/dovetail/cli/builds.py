@@ -82,7 +82,7 @@ def add_commands(commands: options.Commands) -> None:
     prove = commands.on_build("prove", "prove the FPGA parts' Verilog equal to the integers for every input, engine by engine",
                               "dovetail prove build/model --limit 60")
     prove.add_argument("--limit", type=float, default=60.0, metavar="S",
-                       help="seconds that one statement may take; a longer one is bounded to the clocks done (default: %(default)s)")
+                       help="seconds that one statement may take; a longer one is bounded (default: %(default)s)")
 
     power = commands.on_build("power", "count how often the FPGA parts toggle on the build's own images, and what that costs",
                               "dovetail power build/model --frames 16")

@@ -44,7 +44,8 @@ ACTIONS = {
     "plan": "plans", "check": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds",
     "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "prove": "proofs", "power": "builds",
     "report": "builds", "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce",
-    "train": "training", "serve": "serve", "docs": "setup", "doctor": "setup", "new-board": "setup", "compare": "plans", "studio": "studio",
+    "train": "training", "serve": "serve", "docs": "setup", "doctor": "setup", "new-board": "setup",
+    "compare": "plans", "studio": "studio",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
