@@ -12,6 +12,7 @@ from dovetail.ir.tensor import Shape
 from dovetail.numerics.calibration import Calibration, Samples, clipped_notes, constant_notes, samples_of
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quantize import DEFAULT_BITS, check_bits, quantize_network
+from dovetail.numerics.scales import Scales
 from dovetail.numerics.tables import tabulate
 from dovetail.progress import Progress, silent
 
@@ -34,7 +35,7 @@ class Numbers:
 
 def decide_numbers(model: Source, calibration: Calibration | None = None, bits: int | None = None,
                    shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
-                   equalise: Equalise = Equalise.AUTO) -> Numbers:
+                   equalise: Equalise = Equalise.AUTO, scales: Scales = Scales.POW2) -> Numbers:
     """Import a model and quantize it, to 8 bits unless told, where it is still float; a QDQ model keeps its numbers.
 
     Raises:
@@ -46,7 +47,7 @@ def decide_numbers(model: Source, calibration: Calibration | None = None, bits: 
     _check_bits(imported, bits)
     if not graph.quantized and graph.integers:
         found = quantize_network(graph, samples, DEFAULT_BITS if bits is None else bits,
-                                 lambda stage, done, total: progress(f"calibrate {stage}", done, total), equalise)
+                                 lambda stage, done, total: progress(f"calibrate {stage}", done, total), equalise, scales)
         graph, source = found.graph, found.source
         warnings += filter(None, (samples.note, found.note))
     if calibration is not None:
@@ -56,13 +57,13 @@ def decide_numbers(model: Source, calibration: Calibration | None = None, bits: 
 
 def graph_to_plan(model: Source, calibration: Calibration | None = None, bits: int | None = None,
                   shapes: Mapping[str, Shape] | None = None, progress: Progress = silent,
-                  equalise: Equalise = Equalise.AUTO) -> tuple[Graph, tuple[str, ...]]:
+                  equalise: Equalise = Equalise.AUTO, scales: Scales = Scales.POW2) -> tuple[Graph, tuple[str, ...]]:
     """The graph a plan alone needs, with notes: without calibration a float model is planned as the int8 it will become.
 
     Other bits, or channels that are equalised, are those of a network quantized on synthetic inputs.
     """
-    if calibration is not None or bits not in (None, DEFAULT_BITS) or equalise is Equalise.ON:
-        numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
+    if calibration is not None or bits not in (None, DEFAULT_BITS) or equalise is Equalise.ON or scales is not Scales.POW2:
+        numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise, scales)
         return numbers.graph, numbers.warnings
     imported = read_model(model, shapes)
     _check_bits(imported, bits)

@@ -35,6 +35,7 @@ from dovetail.numbers import Numbers, decide_numbers
 from dovetail.numbers import graph_to_plan as graph_to_plan  # for those who only plan
 from dovetail.numerics.calibration import Calibration, clipped_notes
 from dovetail.numerics.equalize import Equalise
+from dovetail.numerics.scales import Scales
 from dovetail.partition.plan import Assignment, Plan
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.planning import Options, decide
@@ -85,7 +86,7 @@ def compile(model: Source, platform: str | Platform = "tx2-c10gx", out: str | Pa
         verification.check_frames(frames)
     board = load_platform(platform) if isinstance(platform, str) else platform
     options = options or Options()
-    numbers = decide_numbers(imported, calibration, options.bits, None, progress, options.equalise)
+    numbers = decide_numbers(imported, calibration, options.bits, None, progress, options.equalise, options.scales)
     plan, timeline, board = decide(numbers.graph, board, options, assignment, progress)
     program = lower(numbers.graph, plan.assignment)
     numbers = replace(numbers, warnings=(*numbers.warnings, *check_budgets(program, board)))
@@ -358,14 +359,15 @@ def _shown(verification: Mapping[str, Any]) -> dict[str, Any]:
 
 def evaluate_model(model: Source, data: accuracy.LabelledData, calibration: Calibration | None = None, bits: int | None = None,
                    build: Build | None = None, shapes: Mapping[str, Shape] | None = None,
-                   progress: Progress = silent, equalise: Equalise = Equalise.AUTO) -> dict[str, Any]:
+                   progress: Progress = silent, equalise: Equalise = Equalise.AUTO,
+                   scales: Scales = Scales.POW2) -> dict[str, Any]:
     """Accuracy on labelled data, agreement with the float network and output noise: integers, ONNX Runtime's int8, a build.
 
-    One calibration for all: that of the build where there is one, whose numbers `bits` and `equalise` do not change. None
+    One calibration for all: that of the build where there is one, whose numbers the options do not change. None
     where there is nothing to compare: no float network in a model that came quantized, no classes among the outputs.
     """
     if build is None:
-        numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise)
+        numbers = decide_numbers(model, calibration, bits, shapes, progress, equalise, scales)
         imported, graph, calibrated = numbers.imported, numbers.graph, accuracy.Calibrated.by(numbers.samples)
     else:
         imported, graph = read_model(model, shapes), build.graph

@@ -58,7 +58,7 @@ def quantize(model: Model, calibration: Calibration | None = None, *, options: O
     """
     asked = options or Options()
     imported = _imported(model, shapes, example, calibration)
-    return QuantizedModel(decide_numbers(imported, calibration, asked.bits, None, progress, asked.equalise))
+    return QuantizedModel(decide_numbers(imported, calibration, asked.bits, None, progress, asked.equalise, asked.scales))
 
 
 def plan(model: Model, platform: str | Platform = BOARD, *, options: Options | None = None,
@@ -75,7 +75,7 @@ def plan(model: Model, platform: str | Platform = BOARD, *, options: Options | N
     """
     asked, board = options or Options(), _board(platform)
     imported = _imported(model, shapes, example, calibration)
-    graph, notes = graph_to_plan(imported, calibration, asked.bits, None, progress, asked.equalise)
+    graph, notes = graph_to_plan(imported, calibration, asked.bits, None, progress, asked.equalise, asked.scales)
     found, timeline, became = decide(graph, board, asked, progress=progress)
     return Planned(replace(found, notes=(*found.notes, *notes)), became, graph, timeline)
 
@@ -92,7 +92,8 @@ def evaluate(model: Model, data: LabelledData, *, calibration: Calibration | Non
     """
     asked = options or Options()
     imported = _imported(model, shapes, example, calibration)
-    return Accuracy(pipeline.evaluate_model(imported, data, calibration, asked.bits, build, None, progress, asked.equalise))
+    return Accuracy(pipeline.evaluate_model(imported, data, calibration, asked.bits, build, None, progress, asked.equalise,
+                                            asked.scales))
 
 
 def pareto(model: Model, platform: str | Platform = BOARD, *, points: int = 20, areas: int = 1,

@@ -10,6 +10,7 @@ from pathlib import Path
 from dovetail import plugins
 from dovetail.errors import UsageError
 from dovetail.numerics.equalize import Equalise
+from dovetail.numerics.scales import Scales
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import ModelSet
@@ -108,6 +109,8 @@ def add_numbers(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--bits", type=int, help="2 to 8, of a float model (default: 8)")
     sub.add_argument("--equalise", choices=[e.value for e in Equalise], default=Equalise.AUTO.value,
                      help="scale channels towards each other first: where it helps, always, never (default: %(default)s)")
+    sub.add_argument("--scales", choices=[s.value for s in Scales], default=Scales.POW2.value,
+                     help="powers of two, any scales, or any where those answer worse (default: %(default)s)")
 
 
 def add_trust(sub: argparse.ArgumentParser) -> None:

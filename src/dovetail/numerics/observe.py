@@ -46,7 +46,7 @@ class Extremes:
 class ScaleCandidates:
     """Scales to try on one tensor; its channels are divided by `factor` first, where there is one."""
 
-    exponents: tuple[int, ...]
+    exponents: tuple[float, ...]
     lo: int
     hi: int
     factor: Real | None = None
@@ -56,7 +56,7 @@ class ScaleCandidates:
 class Rounding:
     """Per variant the squared errors by tensor and exponent; mean frames; outputs of the kept samples."""
 
-    errors: tuple[dict[str, dict[int, float]], ...]
+    errors: tuple[dict[str, dict[float, float]], ...]
     means: dict[str, Real] = field(default_factory=dict)
     outputs: dict[str, Array] = field(default_factory=dict)
 
@@ -130,7 +130,7 @@ def rounding(graph: Graph, samples: Samples, variants: Sequence[Mapping[str, Sca
     It also gives the mean frame of every tensor that a weighted sum reads, and the outputs of the samples in `kept` (rows,
     rising).
     """
-    errors: tuple[dict[str, dict[int, float]], ...] = tuple({} for _ in variants)
+    errors: tuple[dict[str, dict[float, float]], ...] = tuple({} for _ in variants)
     read = {n.inputs[0] for n in graph.nodes if n.op.product}
     sums: dict[str, Real] = {}
     outputs: dict[str, list[Array]] = {name: [] for name in graph.outputs}
@@ -154,7 +154,7 @@ def divided(x: Array, factor: Real) -> Array:
     return np.asarray(x / factor.reshape((1, -1) + (1,) * (x.ndim - 2)).astype(x.dtype))
 
 
-def _add_errors(found: dict[int, float], x: Array, candidates: ScaleCandidates) -> None:
+def _add_errors(found: dict[float, float], x: Array, candidates: ScaleCandidates) -> None:
     """Squared errors of every scale, block after block, so that what is rounded stays in the processor's cache."""
     values = np.ascontiguousarray(x if candidates.factor is None else divided(x, candidates.factor)).reshape(-1)
     scales, kept = [(e, np.float32(2.0**e)) for e in candidates.exponents], np.empty(BLOCK_VALUES, np.float32)

@@ -11,6 +11,7 @@ from typing import Any
 from dovetail.errors import UsageError
 from dovetail.ir import Graph
 from dovetail.numerics.equalize import Equalise
+from dovetail.numerics.scales import Scales
 from dovetail.partition.plan import WIDTHS, Goal, Mode, Split, whole_on
 from dovetail.partition.plan_json import plan_from_json
 from dovetail.platform.device import Platform
@@ -78,6 +79,8 @@ class Options:
     """Bits of a float model's integers, 2 to 8; None: 8."""
     equalise: Equalise = Equalise.AUTO
     """Whether channels are scaled towards each other before: `auto` (where it helps), `on`, `off`."""
+    scales: Scales = Scales.POW2
+    """Scales of a float model's integers: `pow2`, `any`, `auto` (any where powers of two answer less like the float model)."""
     bus_bits: int | None = None
     """Width of the hardware's AXI4-Stream ports: 32, 64, 128, 256 or 512; None: 64."""
     memory_bits: int | None = None
@@ -88,7 +91,7 @@ class Options:
     """Layers of LQ codes that get memories for their weights, which the host fills; `("all",)`: all that can."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("goal", Goal), ("mode", Mode), ("equalise", Equalise)):
+        for name, kind in (("goal", Goal), ("mode", Mode), ("equalise", Equalise), ("scales", Scales)):
             object.__setattr__(self, name, _named(name, kind, getattr(self, name)))
         object.__setattr__(self, "pins", {n: whole_on(s) if isinstance(s, str) else s for n, s in self.pins.items()})
         for what in ("thrift", "gap"):

@@ -22,6 +22,7 @@ from dovetail.fpga.export import VENDORS
 from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.numerics.calibration import clipped_notes, load_samples
 from dovetail.numerics.equalize import Equalise
+from dovetail.numerics.scales import Scales
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.report.perfetto import write_trace
 from dovetail.report.verdict import measured_sentence
@@ -41,7 +42,7 @@ def evaluate_command(options: argparse.Namespace) -> int:
     build = None if options.build is None else open_build(options)
     with progress_bar() as progress:
         found = pipeline.evaluate_model(options.model, options.data, options.calibration, options.bits, build,
-                                        shapes(options), progress, Equalise(options.equalise))
+                                        shapes(options), progress, Equalise(options.equalise), Scales(options.scales))
     warn(found["warnings"])
     emit(options.json, found, lambda: terminal.accuracy_table(found))
     return 1 if found["build_equals_int8"] is False else 0
@@ -61,7 +62,8 @@ def _on_boards(build: Build, options: argparse.Namespace) -> Build:
 def compile_command(options: argparse.Namespace) -> int:
     """Run `dovetail compile`."""
     board, wanted = board_and_planning(options)
-    wanted = replace(wanted, bits=options.bits, equalise=Equalise(options.equalise), bus_bits=options.bus_bits,
+    wanted = replace(wanted, bits=options.bits, equalise=Equalise(options.equalise),
+                     scales=Scales(options.scales), bus_bits=options.bus_bits,
                      memory_bits=options.memory_bits, host_pins=options.host_pins, loaded=tuple(options.loaded))
     if options.no_verify:
         refuse_unused("compile --no-verify", {"--frames": options.frames}, "nothing is verified; leave it out")

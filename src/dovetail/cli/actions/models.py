@@ -17,6 +17,7 @@ from dovetail.numbers import decide_numbers
 from dovetail.numerics import quality
 from dovetail.numerics.equalize import Equalise
 from dovetail.numerics.quantize import DEFAULT_BITS
+from dovetail.numerics.scales import Scales
 from dovetail.shown import check_table
 from dovetail.words import counted
 
@@ -43,7 +44,7 @@ def quantize_command(options: argparse.Namespace) -> int:
         check_file(options.output)
     with progress_bar() as progress:
         numbers = decide_numbers(options.model, options.calibration, options.bits, shapes(options), progress,
-                                 Equalise(options.equalise))
+                                 Equalise(options.equalise), Scales(options.scales))
         if options.report and numbers.imported.graph.quantized:
             raise UsageError(f"{options.model}: came quantized, so there is no float network to compare with; "
                              "give the float model for --report")

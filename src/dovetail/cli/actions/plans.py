@@ -24,6 +24,7 @@ from dovetail.files import check_file, check_folder, replace_bytes, replace_fold
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numbers import graph_to_plan
 from dovetail.numerics.equalize import Equalise
+from dovetail.numerics.scales import Scales
 from dovetail.partition.pareto import front
 from dovetail.partition.plan_json import front_to_json, plan_from_json, plan_to_json
 from dovetail.planning import weighed
@@ -44,7 +45,7 @@ def plan_command(options: argparse.Namespace) -> int:
     board, wanted = board_and_planning(options)
     with progress_bar() as progress:
         graph, notes = graph_to_plan(options.model, options.calibration, options.bits, shapes(options), progress,
-                                     Equalise(options.equalise))
+                                     Equalise(options.equalise), Scales(options.scales))
         try:
             plan, _, space = weighed(graph, board, wanted, progress=progress)
         except InfeasibleError as error:
@@ -81,7 +82,7 @@ def check_command(options: argparse.Namespace) -> int:
     board, wanted = board_and_planning(asked)
     with progress_bar() as progress:
         graph, _ = graph_to_plan(options.model or asked.model, asked.calibration, asked.bits, shapes(asked), progress,
-                                 Equalise(asked.equalise))
+                                 Equalise(asked.equalise), Scales(asked.scales))
         platform = board.with_fill(wanted.fill).with_link_logic()
         verdict = check(document, certificate, graph, platform, divided(wanted.pinned(graph)), progress)
     emit(options.json, asdict(verdict) | {"gap": verdict.gap, "accepted": True}, lambda: terminal.checked(verdict))
