@@ -23,6 +23,7 @@ from dovetail.fpga.design import Design, MemoryPort
 from dovetail.fpga.packing import as_pixels, to_packets
 from dovetail.fpga.reusable.block import build_block
 from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.fpga.toolchain.verilate import cycles_of
 from dovetail.fpga.transport import MEMORY_ADDRESS, LinkTransport, SimulatedBoard, serve
 from dovetail.ir import Array, Graph
 from dovetail.numerics.reference import run_integer
@@ -48,7 +49,10 @@ class Case:
     expected: dict[str, Array]
 
     def open(self, stall_seed: int | None = None) -> Accelerator:
-        return Accelerator(self.shell, SimulatedBoard(self.shell, stall_seed, bundle=[c.shell for c in made()]))
+        return Accelerator(self.shell, self.board(stall_seed))
+
+    def board(self, stall_seed: int | None = None) -> SimulatedBoard:
+        return SimulatedBoard(self.shell, stall_seed, bundle=[c.shell for c in made()])
 
     def check(self, results: dict[str, Array]) -> None:
         (port,) = self.shell.core.outputs
@@ -146,7 +150,7 @@ def test_an_error_of_memory_is_reported(writes: bool, response: int) -> None:
 @pytest.mark.verilator
 def test_a_board_at_the_far_end_of_a_link_gets_its_image() -> None:
     one = spilled()
-    board = SimulatedBoard(one.shell, 6, bundle=[c.shell for c in made()])
+    board = one.board(6)
     here, there = socket.socketpair()
     with here, there, here.makefile("rwb") as near, there.makefile("rwb") as far:
         thread = threading.Thread(target=serve, args=(far, board, one.shell.build_hash))
@@ -204,14 +208,15 @@ def test_a_master_that_breaks_a_rule_is_found_out() -> None:
         files = {**right.shell.files, name: right.shell.files[name].replace(text, other)}
         wrong.append(replace(right.shell, files=files))
     for shell, (_, rule) in zip(wrong, MISTAKES.values(), strict=True):
-        with Accelerator(shell, SimulatedBoard(shell, 3, bundle=wrong)) as board, pytest.raises(MismatchError, match=rule):
-            board.run(right.inputs)
+        board = SimulatedBoard(shell, 3, bundle=wrong, cycles=cycles_of(shell.core, FRAMES))
+        with Accelerator(shell, board) as accelerator, pytest.raises(MismatchError, match=rule):
+            accelerator.run(right.inputs)
 
 
 @pytest.mark.verilator
 def test_nothing_is_asked_of_memory_before_it_is_enabled() -> None:
     one = spilled()
-    board = SimulatedBoard(one.shell, bundle=[c.shell for c in made()])
+    board = one.board()
     board.model.run([1], 3000)
     places = registers.addresses(1, 1, True)
     assert [board.read(places[f"MEMORY_{name}"]) for name in ("READS", "STATUS", "CONTROL")] == [0, 0, 0]

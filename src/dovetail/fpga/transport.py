@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Protocol
 
@@ -61,9 +62,12 @@ class SimulatedBoard:
     """A shell in Verilator."""
 
     def __init__(self, shell: Shell, stall_seed: int | None = None, trace: Path | None = None,
-                 bundle: Sequence[Shell] | None = None) -> None:
-        """Builds the simulation where it is not cached; `bundle` names the shells that share one build."""
-        self._use(ShellModel(shell, stall_seed, trace, bundle), shell.core.latency_cycles + shell.core.interval_cycles)
+                 bundle: Sequence[Shell] | None = None, cycles: float = inf) -> None:
+        """Builds the simulation where it is not cached; `bundle` names the shells that share one build.
+
+        `cycles` says for how many clocks of the design it is about to be used.
+        """
+        self._use(ShellModel(shell, stall_seed, trace, bundle, cycles), shell.core.latency_cycles + shell.core.interval_cycles)
 
     def _use(self, model: ShellModel, frame_cycles: int) -> None:
         """Speak to a model, whose frames take so long."""

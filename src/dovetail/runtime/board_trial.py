@@ -58,7 +58,7 @@ def try_board(part: FpgaPart, shell: Shell, frames: int = FRAMES, stall_seed: in
     tell(0, frames)
     inputs = synthetic_integers(part.graph, frames, SEED)
     expected = run_integer(part.graph, inputs)
-    with open_simulated(shell, stall_seed, trace) if place is None else place.open(shell) as board:
+    with open_simulated(shell, stall_seed, trace, frames) if place is None else place.open(shell) as board:
         if shell.core.loads:
             board.load(loaded_sets(part.graph, shell.core))
         tested = board.self_test()

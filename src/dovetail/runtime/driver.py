@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import inf
 from pathlib import Path
 from types import TracebackType
 
@@ -20,6 +21,7 @@ from dovetail.errors import TransportError, UsageError
 from dovetail.fpga.axi import registers
 from dovetail.fpga.axi.shell import Shell
 from dovetail.fpga.packing import as_pixels, count_frames, from_packets, to_packets
+from dovetail.fpga.toolchain.verilate import cycles_of
 from dovetail.fpga.transport import SimulatedBoard, Transport
 from dovetail.ir import Array
 
@@ -283,6 +285,6 @@ class Accelerator:
                                  "way")
 
 
-def open_simulated(shell: Shell, stall_seed: int | None = None, trace: Path | None = None) -> Accelerator:
-    """The board that is always there: the build's own Verilog behind its AXI ports, in Verilator."""
-    return Accelerator(shell, SimulatedBoard(shell, stall_seed, trace))
+def open_simulated(shell: Shell, stall_seed: int | None = None, trace: Path | None = None, frames: float = inf) -> Accelerator:
+    """The board that is always there: the build's own Verilog behind its AXI ports, in Verilator; for about so many frames."""
+    return Accelerator(shell, SimulatedBoard(shell, stall_seed, trace, cycles=cycles_of(shell.core, frames)))

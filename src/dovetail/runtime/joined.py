@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from dovetail.fpga.links.shells import cables_of
 from dovetail.fpga.links.stored import Boards
 from dovetail.fpga.links.system import HostPort, System
 from dovetail.fpga.packing import as_pixels, first_wrong, from_packets, to_packets
+from dovetail.fpga.toolchain.verilate import cycles_of
 from dovetail.fpga.transport import JoinedBoard, Transport
 from dovetail.ir import Array, Graph, slices
 from dovetail.numerics.reference import run_integer
@@ -185,9 +187,13 @@ class JoinedAccelerator:
 
 @contextmanager
 def open_joined(system: System, shells: Sequence[Shell], stall_seed: int | None = None,
-                trace: Path | None = None) -> Iterator[tuple[JoinedAccelerator, JoinedModel]]:
-    """Boards that are always there: their Verilog behind AXI ports, joined by links, in one simulation; and that simulation."""
-    model = JoinedModel(shells, cables_of(system, shells), stall_seed, trace, JITTER_CLOCKS)
+                trace: Path | None = None, frames: float = inf) -> Iterator[tuple[JoinedAccelerator, JoinedModel]]:
+    """Boards that are always there: their Verilog behind AXI ports, joined by links, in one simulation; and that simulation.
+
+    It is for about so many frames.
+    """
+    cycles = max(cycles_of(shell.core, frames) for shell in shells)
+    model = JoinedModel(shells, cables_of(system, shells), stall_seed, trace, JITTER_CLOCKS, cycles)
     try:
         yield JoinedAccelerator(system, shells, [JoinedBoard(model, n) for n in range(len(shells))]), model
     finally:
@@ -226,7 +232,7 @@ def try_joined(boards: Boards, shells: Sequence[Shell], graph: Graph, program: P
     for segment in program.segments:
         expect_partials(segment, expected, program)
     where = f"{boards.system.name} behind AXI"
-    with open_joined(boards.system, shells, stall_seed, trace) as (host, _):
+    with open_joined(boards.system, shells, stall_seed, trace, frames) as (host, _):
         if boards.weights:
             host.load(boards.weights)
         start = time.monotonic()

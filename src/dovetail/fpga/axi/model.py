@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from math import inf
 from pathlib import Path
 from types import TracebackType
 
@@ -18,7 +19,7 @@ from dovetail.fpga.axi.memory import MASTER, master_pins
 from dovetail.fpga.axi.shell import LITE, LITE_IN, LITE_OUT, Shell
 from dovetail.fpga.axi.striped import master_names, part_of
 from dovetail.fpga.packing import Octets
-from dovetail.fpga.toolchain.verilate import HANDLE, BuildTarget, build_target, bundle_sources
+from dovetail.fpga.toolchain.verilate import HANDLE, QUICK_CYCLES, BuildTarget, build_target, bundle_sources
 from dovetail.hardware.arrays.layers import RATE_STEPS
 
 LIBRARY = "model.so"
@@ -62,13 +63,13 @@ class Packet:
     aborted: bool
 
 
-def build_library(shells: Sequence[Shell], trace: bool = False) -> Path:
-    """Folder with the shared library of these shells, cached by content."""
+def build_library(shells: Sequence[Shell], trace: bool = False, cycles: float = inf) -> Path:
+    """Folder with the shared library of these shells, cached by content; `cycles` says how long one is about to be simulated."""
     designs = [shell.design for shell in shells]
     pins = [[(pin, f"d{i}_{pin}", width, inward) for pin, width, inward in shell.pins]
             for i, shell in enumerate(shells)]
     files = {**bundle_sources(designs, pins), "bundle.cpp": _port_table(shells)}
-    return build_target(BuildTarget(files, Path(__file__).with_name("harness.cpp"), LIBRARY, trace))
+    return build_target(BuildTarget(files, Path(__file__).with_name("harness.cpp"), LIBRARY, trace, quick=cycles <= QUICK_CYCLES))
 
 
 def _port_table(shells: Sequence[Shell]) -> str:
@@ -142,13 +143,13 @@ class ShellModel:
     """
 
     def __init__(self, shell: Shell, stall_seed: int | None = None, trace: Path | None = None,
-                 bundle: Sequence[Shell] | None = None) -> None:
-        """`bundle` names the shells that share one build, this one among them."""
+                 bundle: Sequence[Shell] | None = None, cycles: float = inf) -> None:
+        """`bundle` names the shells that share one build, this one among them, `cycles` how long it is about to be simulated."""
         if trace is not None:
             replace_bytes(trace, b"")  # where nobody may write, say so now: the waveform writer would end the process
         together = list(bundle or [shell])
         self.shell = shell
-        self._library, self._open = _opened(together, together.index(shell), stall_seed, trace)
+        self._library, self._open = _opened(together, together.index(shell), stall_seed, trace, cycles)
 
     def __enter__(self) -> ShellModel:
         return self
@@ -268,8 +269,8 @@ class JoinedModel:
     """Shells of boards in one simulation, on one clock, joined by links; `boards` are a host's view of each."""
 
     def __init__(self, shells: Sequence[Shell], cables: Sequence[Cable], stall_seed: int | None = None,
-                 trace: Path | None = None, jitter: int = 0) -> None:
-        self._library, self._open = _opened(shells, ALL_DESIGNS, stall_seed, trace)
+                 trace: Path | None = None, jitter: int = 0, cycles: float = inf) -> None:
+        self._library, self._open = _opened(shells, ALL_DESIGNS, stall_seed, trace, cycles)
         self.cables = tuple(cables)
         for c in self.cables:
             self._library.shell_join(self._open, c.source, c.leaves, c.target, c.enters, c.latency_clocks,
@@ -315,9 +316,10 @@ class BoardModel(ShellModel):
         """Nothing: the simulation belongs to all boards."""
 
 
-def _opened(shells: Sequence[Shell], number: int, stall_seed: int | None, trace: Path | None) -> tuple[ctypes.CDLL, int | None]:
+def _opened(shells: Sequence[Shell], number: int, stall_seed: int | None, trace: Path | None,
+            cycles: float) -> tuple[ctypes.CDLL, int | None]:
     """The library of these shells, and a simulation of one of them, or of all on one clock."""
-    folder = build_library(shells, trace is not None)
+    folder = build_library(shells, trace is not None, cycles)
     library, path = _load(folder), None if trace is None else str(trace.absolute()).encode()
     handle: int | None = library.shell_open(number, _seed(stall_seed), str(folder).encode(), path)
     if handle is None:

@@ -136,7 +136,7 @@ def build(designs: Sequence[Design], cycles: float = inf, progress: Counted | No
     return build_target(BuildTarget(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES), progress)
 
 
-def cycles_of(design: Design, frames: int) -> int:
+def cycles_of(design: Design, frames: float) -> float:
     """Clocks that a design is simulated for, about."""
     beats = max(port.beats for port in (*design.inputs, *design.outputs))
     return design.latency_cycles + frames * max(design.interval_cycles, beats)
@@ -191,7 +191,7 @@ def _compile(verilator: Tool, compiler: Tool, folder: Path, target: BuildTarget,
                 for name, level, batch in units]
     done = count(1)
     tools.run_tools(commands, on_done=None if progress is None else lambda _: progress(next(done), len(commands)))
-    objects = [*sorted((folder / "generated").glob("*.o")), *sorted(library.glob("*.o"))]
+    objects = [*sorted((folder / "generated").glob("*.o")), *library]
     link = (*compiler.command, "-o", target.result, *map(str, objects), *target.link_options(verilator))
     tools.run_tool(Command("C++ compiler", link, folder, folder / "link.log", COMPILE_TIMEOUT_S, COMPILE_MEMORY_BYTES))
     for path in (folder / "generated").iterdir():
@@ -273,20 +273,25 @@ def _common_header(verilator: Tool, compiler: Tool, options: Sequence[str]) -> t
     return ("-include", str(tools.cached("verilator-header", key, make, keep=8)[0] / "common.h"))
 
 
-def _library(verilator: Tool, compiler: Tool, names: Sequence[str], target: BuildTarget) -> Path:
+def _library(verilator: Tool, compiler: Tool, names: Sequence[str], target: BuildTarget) -> list[Path]:
     """Verilator's run-time library and the harness, if any, as object files: compiled once, they are half of a small build."""
-    files = _harness_files(target)
-    library = {name: f'#include "{verilator.root / "include" / name}.cpp"\n' for name in names}
-    options = _options(verilator, compiler, target)
+    library = {f"{name}.cpp": f'#include "{verilator.root / "include" / name}.cpp"\n' for name in names}
+    made = [_objects(verilator, compiler, target, library, "-O1")]
+    if target.harness is not None:
+        made.append(_objects(verilator, compiler, target, _harness_files(target), "-O2"))
+    return [path for folder in made for path in sorted(folder.glob("*.o"))]
+
+
+def _objects(verilator: Tool, compiler: Tool, target: BuildTarget, files: Mapping[str, str], level: str) -> Path:
+    """Folder with object files of the C++ among some files, cached by content."""
+    options = (*_options(verilator, compiler, target), level)
 
     def make(folder: Path) -> None:
-        for name, text in {**files, **{f"{name}.cpp": text for name, text in library.items()}}.items():
+        for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        commands = [_compilation(compiler, folder / f"{name}.cpp", (*options, "-O1")) for name in library]
-        commands += [_compilation(compiler, folder / HARNESS, (*options, "-O2"))] if HARNESS in files else []
-        tools.run_tools(commands)
+        tools.run_tools([_compilation(compiler, folder / name, options) for name in files if name.endswith(".cpp")])
 
-    parts = [text for item in sorted({**files, **library}.items()) for text in item]
+    parts = [text for item in sorted(files.items()) for text in item]
     key = tools.content_key([verilator.version, compiler.version, *options, *parts])
     return tools.cached("verilator-library", key, make)[0]
 
