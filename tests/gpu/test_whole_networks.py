@@ -11,15 +11,15 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import dovetail.gpu
-from dovetail.errors import ModelError, UsageError
+from dovetail.errors import ModelError, UnsupportedError, UsageError
 from dovetail.gpu.executor import compile_graph
-from dovetail.ir import Function
+from dovetail.ir import RELU, Add, AvgPool, Conv, Function, PixelShuffle, Transpose, Upsample, Window
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_float, run_integer
 from tests.gpu.vision import NETWORKS, network, results, through_onnx
 from tests.kernels.networks import GRAPHS, inverted, stem
-from tests.strategies import Net, quantized
+from tests.strategies import Net, quantized, stored_inputs
 
 TOLERANCE = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 6e-2}
 
@@ -149,3 +149,20 @@ def test_what_is_no_saved_network_is_said(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(os.urandom(100))
     with pytest.raises(ModelError, match="not a saved network, or damaged"):
         dovetail.gpu.load(tmp_path / "text")
+
+
+def test_integers_without_a_kernel_are_the_references() -> None:
+    net = Net(6)
+    x = net.add(Conv(8, Window((3, 3)), clamp=RELU), net.input((1, 3, 6, 5)))
+    moved = net.add(PixelShuffle(2, 2), net.add(Upsample(2, 1), x))
+    means = net.add(Transpose((0, 1, 3, 2)), net.add(Conv(4, Window((1, 1))), moved))
+    graph = quantized(net.graph(means, net.add(Add(), x, net.add(AvgPool(Window((1, 1))), x))))
+    frames = stored_inputs(graph, 3)
+    with pytest.raises(UnsupportedError, match="GPU kernels have no"):
+        compile_graph(graph, "int8", 2, library=False)
+    compiled = compile_graph(graph, "int8", 2)
+    assert {one.split(": ")[1] for one in compiled.library} >= {"Upsample", "PixelShuffle", "Transpose"}
+    found = compiled.run(frames)
+    for tensor, value in run_integer(graph, frames).items():
+        assert found[tensor].dtype == value.dtype
+        assert np.array_equal(found[tensor], value)

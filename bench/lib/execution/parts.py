@@ -94,7 +94,7 @@ def differing(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> int:
 def gpu_network(graph: Graph, images: int = 1, in_place_s: float = IN_PLACE_S) -> Compiled | str:
     """A part's kernels, or why there are none."""
     try:
-        return compile_graph(graph, "int8", images, in_place_s)
+        return compile_graph(graph, "int8", images, in_place_s, library=False)
     except UnsupportedError as reason:
         return str(reason)
 

@@ -227,12 +227,13 @@ def in_order(lowered: Lowered, parts: Sequence[ChosenKernel]) -> tuple[ChosenKer
 
 def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
                   in_place_s: float = IN_PLACE_S, tune: bool = True,
-                  functions: Mapping[str, Any] | None = None) -> Compiled:
+                  functions: Mapping[str, Any] | None = None, library: bool = True) -> Compiled:
     """A float graph in float16, bfloat16, float32 or tf32, or a quantized graph in int8, for batches of `images`.
 
     `in_place_s`: seconds that choosing kernels anew inside the network may take, where nothing is remembered of it; where
     compiling and timing took long, up to two thirds less. Without `tune`, estimates choose. `functions` compute
-    foreign nodes of graphs that come from PyTorch, by name.
+    foreign nodes of graphs that come from PyTorch, by name. What has no kernel goes to the `library` of operators, or
+    UnsupportedError names it.
     """
     if kind not in TYPES:
         raise UsageError(f"arithmetic {kind}: unknown; possible: {', '.join(TYPES)}")
@@ -245,13 +246,13 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
     known = for_gpu(torch.cuda.get_device_name(), (triton.__version__, torch.__version__)) if timing else None
     tuner = Tuner(launcher, timing, known, in_place_s)
     while True:
-        lowered = lower(graph, kind, gpu_here(), images, library=kind != "int8", avoided=avoided)
+        lowered = lower(graph, kind, gpu_here(), images, library=library, avoided=avoided)
         options = options_of(lowered)
         parts = [] if not options else chosen(options, tuner) if tune else estimated(options, tuner)
         broken = frozenset(name for p in parts if p.seconds == float("inf") for name in p.call.nodes)
         if not broken:
             return assembled(Program(graph, lowered, in_order(lowered, parts), functions or {}, avoided), launcher)
-        if kind == "int8":
+        if not library:
             raise UnsupportedError(f"node {min(broken)}: none of its kernels runs on this GPU; such parts run in the integer "
                                    "interpreter")
         avoided |= broken

@@ -17,13 +17,10 @@ import torch
 
 from dovetail.gpu.launcher import Launcher, precise
 from dovetail.gpu.library.nodes import LibraryNode
-from dovetail.gpu.library.part import LibraryLaunch, seen_as_maps
+from dovetail.gpu.library.part import FIRST_BIT, LibraryLaunch, seen_as_maps
 from dovetail.gpu.tuning import ChosenKernel, captured, launch_all
 from dovetail.ir import Array, Graph, Node, Scheme, Tensor
 from dovetail.kernels.calls import LibraryPart, Lowered
-
-FIRST_BIT = -128
-"""As a signed byte; changing it takes 128 (`kernels.layers.STORED_OFFSET`) from an unsigned one, or adds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +164,12 @@ def open_lane(program: Program, launcher: Launcher, on_device: bool = False, qua
     inputs = {name: _port(program, graph.tensors[name], launcher, held, travelling, quantizes) for name in graph.inputs}
     outputs = {name: _port(program, graph.tensors[name], launcher, held, travelling) for name in graph.outputs}
 
-    def hold(name: str, given: Any) -> None:
+    def hold(name: str, port: Port) -> None:
+        given = port.integers() if port.quantizes else port.device
         typed = given.to(launcher.real) if given.is_floating_point() else given
         held[name] = _in_batches(typed, program, name)
 
-    arriving = [p.arrive if name in program.lowered.inputs else partial(hold, name, p.device) for name, p in inputs.items()]
+    arriving = [p.arrive if name in program.lowered.inputs else partial(hold, name, p) for name, p in inputs.items()]
     for arrive in arriving:
         arrive()
     steps: list[Callable[[], Any]] = [*arriving, *launches, *(p.depart for p in outputs.values())] if moves else launches
@@ -205,6 +203,6 @@ def _port(program: Program, tensor: Tensor, launcher: Launcher, held: dict[str, 
     device = torch.zeros(shape, dtype=kind, device=launcher.device)
     host = torch.zeros(shape, dtype=kind, pin_memory=launcher.device != "cpu")
     if place is None:
-        return Port(host, device, lambda: held[name], None)
+        return Port(host, device, lambda: held[name], tensor.scheme if real else None, real)
     laid_out = seen_as_maps(launcher.place(place), place, len(tensor.shape))
     return Port(host, device, lambda: laid_out, tensor.scheme, real)

@@ -50,8 +50,8 @@ class Launcher:
 
     @property
     def real(self) -> Any:
-        """PyTorch's type of the network's floats."""
-        return TYPES[self.kind]
+        """PyTorch's type of the network's floats, also of those between integers."""
+        return torch.float32 if self.kind == "int8" else TYPES[self.kind]
 
     def constant(self, array: Array) -> Any:
         """A constant array on the device, in the type its kernel multiplies in."""

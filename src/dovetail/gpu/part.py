@@ -47,7 +47,7 @@ def load_part(graph: Graph, folder: Path | None = None, known: Mapping[str, Rang
         from dovetail.gpu.executor import compile_graph
         if torch.cuda.is_available():
             try:
-                network = compile_graph(graph, "int8")
+                network = compile_graph(graph, "int8", library=False)
                 reason = first_difference(graph, network.run)
                 if reason is None:
                     return GpuPart(network.run, "cuda", "")

@@ -57,7 +57,7 @@ def load(path: str | Path) -> Compiled:
         raise UsageError(f"{path}: made with {'; '.join(differ)}; kernels were chosen for those: compile the model here")
     graph = tabulate(read_onnx(content).graph)
     kind = str(held["kind"])
-    lowered = lower(graph, kind, gpu_here(), int(held["images"]), library=kind != "int8", avoided=held["avoided"])
+    lowered = lower(graph, kind, gpu_here(), int(held["images"]), library=True, avoided=held["avoided"])
     ways = {(run, first, last, call.key): call for run, each in enumerate(options_of(lowered, whole=True))
             for first, last, call in each}
     parts = []

@@ -42,7 +42,7 @@ class LibraryNode:
         op = self.node.op
         if self.function is None and isinstance(op, ir.Opaque | ir.Function):
             self.content = steps_of(op.content)
-        self.on_host = not self.known
+        self.on_host = not (self.only_moves if self.graph.quantized else self.known)
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         op = self.node.op
@@ -62,6 +62,12 @@ class LibraryNode:
         bounds = op.bounds
         return found if bounds is None else torch.clamp(found, None if bounds.lo == -inf else bounds.lo,
                                                         None if bounds.hi == inf else bounds.hi)
+
+    @property
+    def only_moves(self) -> bool:
+        """Whether it moves integers that stay as they are; all other integers are the reference's, whatever computes them."""
+        op, schemes = self.node.op, {self.graph.tensors[t].scheme for t in (*self.node.inputs, self.node.output)}
+        return (op.moves or isinstance(op, ir.Concat)) and type(op) in TYPED and len(schemes) == 1 and op.bounds is None
 
     @property
     def known(self) -> bool:

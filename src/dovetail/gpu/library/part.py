@@ -19,9 +19,11 @@ from dovetail.gpu.library.nodes import LibraryNode
 from dovetail.ir import Graph, Opaque
 from dovetail.kernels.calls import LibraryPart
 from dovetail.kernels.items import TensorLayout
-from dovetail.numerics.reference import run_float_node
+from dovetail.numerics.reference import run_float_node, run_node
 
 LOG = logging.getLogger("dovetail.gpu")
+FIRST_BIT = -128
+"""As a signed byte; changing it takes 128 (`kernels.layers.STORED_OFFSET`) from an unsigned one, or adds it."""
 
 
 def seen_as_maps(buffer: Any, place: TensorLayout, rank: int) -> Any:
@@ -56,18 +58,26 @@ class LibraryLaunch:
 
     def __call__(self) -> None:
         with torch.no_grad():
-            local = {name: self.batched(self.views[name], self.graph.shape(name)) for name in self.part.reads}
+            local = {name: self.batched(self.turned(name, self.views[name]), self.graph.shape(name)) for name in self.part.reads}
             for each in self.nodes:
                 found = self.evaluated(each, [local[t] if t in local else self.held[t] for t in each.node.inputs])
                 local[each.node.output] = self.held[each.node.output] = found
                 if each.node.output in self.part.writes:
                     view = self.views[each.node.output]
-                    view.copy_(found.reshape(view.shape))
+                    view.copy_(self.turned(each.node.output, found.reshape(view.shape)))
                 for tensor in self.done.get(each.node.name, ()):
                     local.pop(tensor, None)
                     if tensor not in self.graph.inputs:
                         self.held.pop(tensor, None)
             self.part_from_kernels()
+
+    def turned(self, name: str, tensor: Any) -> Any:
+        """Unsigned bytes as kernels have them, less 128, for plain ones, or the reverse; all others as they are."""
+        scheme = self.graph.tensors[name].scheme
+        if scheme is None or scheme.signed:
+            return tensor
+        other = torch.uint8 if tensor.dtype == torch.int8 else torch.int8
+        return torch.bitwise_xor(tensor.view(torch.int8), FIRST_BIT).view(other)
 
     def part_from_kernels(self) -> None:
         """Copy what lies where kernels may write before others read it."""
@@ -113,10 +123,11 @@ class LibraryLaunch:
         return torch.stack([each([x[i] for x in inputs]) for i in range(self.batches)])
 
     def by_host(self, one: LibraryNode, inputs: Sequence[Any]) -> Any:
-        """The node in ONNX Runtime, batch by batch."""
-        arrays = [(x.float() if x.is_floating_point() else x).cpu().numpy() for x in inputs]
+        """The node as the reference computes it, foreign ones in ONNX Runtime, batch by batch."""
+        arrays = [(x.float() if x.is_floating_point() else x).cpu().contiguous().numpy() for x in inputs]
         each = [[a[i] for a in arrays] for i in range(self.batches)] if self.batches > 1 else [arrays]
-        found = [np.asarray(run_float_node(self.graph, one.node, xs)) for xs in each]
+        run = run_node if self.graph.quantized else run_float_node
+        found = [np.asarray(run(self.graph, one.node, xs)) for xs in each]
         made = torch.from_numpy(np.stack(found) if self.batches > 1 else found[0])
         return made.to(one.device).to(one.real) if made.is_floating_point() else made.to(one.device)
 
