@@ -67,8 +67,10 @@ def test_a_case_is_balanced_streamed_and_compared() -> None:
     assert sum(found["nodes"]) == len(graph.nodes)
     assert found["threads"] in (1, 2)
     parts = [found["gpu_s"], found["cpu_s"][str(found["threads"])]]
-    assert found["promised"] == promise(parts)
-    assert found["planned_s"] == pytest.approx(sum(parts) + 4 * max(parts))
+    between = found["handing_s"]
+    assert found["promised_without_handing"] == promise(parts)
+    assert found["promised"] == pytest.approx((sum(parts) + between["in_turn"]) / (max(parts) + between["stream"]))
+    assert found["planned_s"] == pytest.approx(sum(parts) + 4 * (max(parts) + between["stream"]))
     assert found["judged"] == (found["promised"] >= 1.7)
     assert found["ok"] == (not found["judged"] or found["gain"] >= 1.5)
     assert [len(times) for times in found["rounds"].values()] == [2, 2]

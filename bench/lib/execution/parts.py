@@ -117,7 +117,7 @@ def pretended(graph: Graph, images: int = 1) -> Compiled | str:
             lane.outputs[name].host.copy_(torch.from_numpy(found).view(lane.outputs[name].device.shape))
     lane.replay = replay
     return Compiled(program, launcher, replay, planned([], [*lowered.inputs.values(), *lowered.outputs.values()]),
-                    {(False, False): (lane,)})
+                    ways={(False, False): (lane,)})
 
 
 def gpu_terms(made: Compiled, frames: Mapping[str, Array], effort: Effort) -> dict[str, Any]:

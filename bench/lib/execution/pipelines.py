@@ -1,6 +1,7 @@
 """A GPU and a CPU in a pipeline: a network cut in two where both take about as long, run in turn and as a stream of the runtime.
 
-What a plan promises of a stream is what its parts take alone: their sum over the longer of them.
+What a plan promises of a stream is what its parts take alone, their sum over the longer of them, with what frames take between
+them: handing on is timed with parts that do nothing, in turn and as a stream.
 """
 
 from __future__ import annotations
@@ -114,6 +115,35 @@ def promise(seconds: Sequence[float]) -> float:
     return sum(seconds) / max(seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A part whose results are there already."""
+
+    results: Mapping[str, Array]
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return dict(self.results)
+
+
+def handing_s(program: Program, frames: Mapping[str, Array], items: int) -> tuple[float, float]:
+    """Seconds per group of frames between parts, where they run in turn and as a stream: the runtime's own."""
+    count = len(next(iter(frames.values())))
+    ready = {s.name: Ready({name: np.zeros((count, *s.graph.shape(name)[1:]), s.graph.tensors[name].dtype)
+                            for name in s.graph.outputs}) for s in program.segments}
+    stages, taken = stages_of(program, ready), [list[float](), list[float]()]
+    with FrameStream(stages, program, RunRecord(), StreamOptions(IN_FLIGHT)) as stream:
+        for number in range(ROUNDS + 1):
+            begun = time.perf_counter()
+            in_turn(program, stages, iter([frames] * items))
+            between = time.perf_counter()
+            for _ in stream.results(iter([frames] * items)):
+                pass
+            if number:  # the first warms up
+                taken[0].append((between - begun) / items)
+                taken[1].append((time.perf_counter() - between) / items)
+    return median(taken[0]), median(taken[1])
+
+
 def candidates(graph: Graph) -> list[int]:
     """Cuts that leave the GPU its share, some of them where there are many."""
     able = [cut for cut in cuts(graph) if share(graph, cut) >= LEAST_SHARE]
@@ -193,9 +223,12 @@ def case(graph: Graph, images: int, devices: Devices, threads: int, effort: Effo
     cpu_s = {n: alone_s(runner, rest) for n, runner in runners.items()}
     best = min(counts, key=lambda n: abs(log(cpu_s[n] / gpu_s)))
     stages = stages_of(program, {program.segments[0].name: made, program.segments[1].name: runners[best]})
+    turn_s, stream_s = handing_s(program, noise(graph, images), items)
     found = compared(program, stages, noise(graph, images), items, rounds)
-    promised = promise([gpu_s, cpu_s[best]])
+    alone = promise([gpu_s, cpu_s[best]])
+    promised = (gpu_s + cpu_s[best] + turn_s) / (max(gpu_s, cpu_s[best]) + stream_s)
     return {"batch": images, "nodes": [cut, len(graph.nodes) - cut], "gpu_share_of_macs": share(graph, cut), "threads": best,
             "gpu_whole_s": whole_s, "gpu_s": gpu_s, "cpu_s": {str(n): s for n, s in cpu_s.items()},
-            "planned_s": gpu_s + cpu_s[best] + (items - 1) * max(gpu_s, cpu_s[best]), "promised": promised, **found,
+            "planned_s": gpu_s + cpu_s[best] + (items - 1) * (max(gpu_s, cpu_s[best]) + stream_s), "promised": promised,
+            "promised_without_handing": alone, "handing_s": {"in_turn": turn_s, "stream": stream_s}, **found,
             "judged": promised >= PROMISED, "ok": found["equal"] and (promised < PROMISED or found["gain"] >= REACHED)}

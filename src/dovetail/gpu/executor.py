@@ -191,8 +191,8 @@ def frames_of(graph: Graph, inputs: Mapping[str, Any], on_device: bool = False) 
                              f"so [frames, {', '.join(map(str, own))}]")
         kind = np.dtype(str(array.dtype).removeprefix("torch.")).kind if array.dtype is not torch.bfloat16 else "f"
         if kind not in ("fiub" if tensor.scheme is not None or tensor.dtype.kind == "f" else "iub"):
-            raise UsageError(f"input {name}: elements are {array.dtype}; "
-                             f"{'numbers' if tensor.dtype.kind == 'f' else 'integers, as ' + tensor.dtype.name + ','} are needed")
+            wanted = f"integers, as {tensor.dtype.name}," if tensor.dtype.kind in "iu" else "numbers"
+            raise UsageError(f"input {name}: elements are {array.dtype}; {wanted} are needed")
     leads = {name: (graph.shape(name)[:1] or (1,))[0] for name in found}
     if len({len(array) * leads[graph.inputs[0]] // leads[name] for name, array in found.items()}) > 1:
         counts = ", ".join(f"{name} has {counted(len(array), 'frame')}" for name, array in found.items())
@@ -247,6 +247,10 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
     tuner = Tuner(launcher, timing, known, in_place_s)
     while True:
         lowered = lower(graph, kind, gpu_here(), images, library=library, avoided=avoided)
+        own = (graph.shape(graph.inputs[0])[:1] or (1,))[0]
+        if lowered.library and images % own:
+            raise UsageError(f"images {images}: the model's own batch is {own}, which nodes without kernels keep; take a "
+                             "multiple of it")
         options = options_of(lowered)
         parts = [] if not options else chosen(options, tuner) if tune else estimated(options, tuner)
         broken = frozenset(name for p in parts if p.seconds == float("inf") for name in p.call.nodes)

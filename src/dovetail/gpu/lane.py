@@ -58,10 +58,12 @@ class Port:
 
     def change(self, source: Any, target: Any) -> None:
         """Copy; kernels have unsigned bytes less 128: those with another first bit."""
-        if self.scheme is not None and not self.scheme.signed:
+        if self.scheme is None or self.scheme.signed:
+            target.copy_(source.reshape(target.shape))
+        elif source.shape == target.shape:
             torch.bitwise_xor(source.view(torch.int8), FIRST_BIT, out=target.view(torch.int8))
         else:
-            target.copy_(source.reshape(target.shape))
+            target.view(torch.int8).copy_(torch.bitwise_xor(source.view(torch.int8), FIRST_BIT).reshape(target.shape))
 
 
 @dataclass(slots=True, eq=False)

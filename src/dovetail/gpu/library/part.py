@@ -27,10 +27,11 @@ FIRST_BIT = -128
 
 
 def seen_as_maps(buffer: Any, place: TensorLayout, rank: int) -> Any:
-    """A place in memory as images x channels x rows x columns, or images x features."""
+    """A place in memory as images x channels x rows x columns, or images x features where those are no map."""
     images, rows, columns, channels = place.strides
     sizes, steps = (place.images, place.channels, place.height, place.width), (images, channels, rows, columns)
-    return buffer.as_strided(sizes[:rank], steps[:rank], buffer.storage_offset())
+    shown = 4 if place.height * place.width > 1 else rank
+    return buffer.as_strided(sizes[:shown], steps[:shown], buffer.storage_offset())
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +92,7 @@ class LibraryLaunch:
 
     def batched(self, view: Any, shape: tuple[int, ...]) -> Any:
         """With the batches in front, where there are several."""
-        return view if self.batches == 1 else view.reshape(self.batches, *shape)
+        return view.reshape(shape if self.batches == 1 else (self.batches, *shape))
 
     def evaluated(self, each: LibraryNode, inputs: Sequence[Any]) -> Any:
         if not each.on_host:
