@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -287,6 +288,59 @@ def test_two_tabs_do_not_disturb_each_other(tab: Tab, browser: Browser, address:
     _set(tab, "#goal", "latency")
     _answered(tab, answers + 1)
     assert (_text(other, "#title"), _text(tab, "#title"), _text(tab, "#lead")) == ("fashion on zcu102", title, lead)
+
+
+def test_a_tab_that_is_closed_or_loaded_again_leaves_no_process(browser: Browser, server: StudioServer, address: str) -> None:
+    before, page = set(server.sessions), browser.tab()
+    page.open(address)
+    _answered(page, 0)
+    (key,) = set(server.sessions) - before
+    process = server.sessions[key].worker.process
+    page.run("document.getElementById('search').click(); 0")
+    page.open(address)
+    _answered(page, 0)
+    process.join(20)
+    assert not process.is_alive()
+    assert key not in server.sessions
+    page.open("about:blank")
+    assert _soon(lambda: set(server.sessions) == before)
+
+
+def test_a_plan_whose_process_was_killed_is_planned_again(browser: Browser, server: StudioServer, address: str) -> None:
+    before, page = set(server.sessions), browser.tab()
+    page.open(address)
+    _answered(page, 0)
+    (key,) = set(server.sessions) - before
+    process = server.sessions[key].worker.process
+    process.kill()
+    process.join()
+    page.click("#save-plan")
+    page.wait("document.getElementById('wrong').innerText.includes('change anything to plan again')")
+    _move(page, "clock", 60)
+    assert page.run("document.getElementById('wrong').hidden")
+    page.open("about:blank")
+    assert _soon(lambda: set(server.sessions) == before)
+
+
+def test_a_network_chosen_while_another_is_searched_takes_its_place(browser: Browser, server: StudioServer, address: str) -> None:
+    before, page = set(server.sessions), browser.tab()
+    page.open(address)
+    _answered(page, 0)
+    page.run("document.getElementById('search').click(); 0")
+    answers = _answers(page)
+    _set(page, "#network", "squeezenet1.1")
+    _answered(page, answers)
+    assert _text(page, "#title") == "squeezenet1.1 on tx2-c10gx"
+    assert page.run("document.getElementById('wrong').hidden")
+    page.open("about:blank")
+    assert _soon(lambda: set(server.sessions) == before)
+
+
+def _soon(held: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 30
+    while not held() and time.monotonic() < end:
+        time.sleep(0.05)
+    return held()
 
 
 STRANGER = b"""<!doctype html><meta charset=utf-8><title>stranger</title><script type="module">

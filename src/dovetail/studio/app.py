@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 import shutil
@@ -42,6 +43,8 @@ BODY_BYTES = 1 << 20
 """Largest question."""
 OPEN_S, LIVE_S, SEARCH_S = 120.0, 600.0, 1200.0
 """Seconds for reading a model, a live answer (a thousand layers take tens of seconds), and a search. Chosen."""
+OF_A_PLAN = ("rest", "layer", "code", "build", "plan_file", "report_file", "take")
+"""Commands about an answer that a worker gave before."""
 SESSION = "X-Dovetail-Session"
 """The header that names a tab; a page of another origin cannot send it without being refused."""
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:; "
@@ -49,9 +52,13 @@ POLICY = ("default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inlin
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
            "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
            "Cache-Control": "no-store"}
-PAGE = ("studio.js", "studio.css", "make.js", "card.js", "front.js", "compare.js", "drag.js")
+PAGE = ("studio.js", "sliders.js", "studio.css", "make.js", "card.js", "front.js", "compare.js", "drag.js")
 """Files of the page beside the report's."""
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+QUIET = logging.getLogger("dovetail.studio")
+"""Takes what the HTTP parser says of requests that are none; whoever sent them is answered."""
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -80,6 +87,8 @@ class Session:
             self.worker.start()
             if self.opened_by != self.worker.starts:
                 self.open(*self.model)
+                if command in OF_A_PLAN:
+                    raise UsageError("the process that held this plan has ended; change anything to plan again")
         return self.worker.ask(command, *arguments, limit_s=limit_s)
 
     def open(self, command: str, arguments: tuple[str, ...]) -> Any:
@@ -110,11 +119,12 @@ class StudioServer:
                         web.post("/api/{part:layer|code}", self.layer), web.post("/api/numbers", self.numbers),
                         web.post("/api/rest", self.rest),
                         web.get("/api/stage", self.stage), web.post("/api/stop", self.stop_worker),
+                        web.post("/api/close", self.close_session),
                         web.post("/api/{file:plan|report}", self.export), web.post("/api/build", self.build)])
         self.files = {name: component(name).encode() for name in (*COMPONENTS, "page.css")} | {
             name: _packaged(name) for name in PAGE}
         self.files["index.html"] = _packaged("index.html").replace(b"{{definitions}}", definitions().encode())
-        self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self.runner = web.AppRunner(app, access_log=None, logger=QUIET, shutdown_timeout=1.0)
 
     async def start(self) -> str:
         """Listen; the address to open.
@@ -280,6 +290,12 @@ class StudioServer:
     async def stop_worker(self, request: web.Request) -> web.Response:
         """End what a tab waits for."""
         self._session(request).worker.interrupt()
+        return web.json_response({})
+
+    async def close_session(self, request: web.Request) -> web.Response:
+        """A tab ends: nothing is computed for it any more."""
+        self._session(request)
+        await self._ask(self.sessions.pop(request.headers[SESSION]).close)
         return web.json_response({})
 
     async def export(self, request: web.Request) -> web.Response:

@@ -81,8 +81,9 @@ class TabWorker:
         context = multiprocessing.get_context("forkserver")  # it has imported everything, so that a restart is short
         context.set_forkserver_preload(["dovetail.studio.solving"])
         self.pipe, end = context.Pipe()
-        self.process = context.Process(target=work, args=(end, self.memory_bytes), daemon=True, name="dovetail studio worker")
-        self.process.start()
+        process = context.Process(target=work, args=(end, self.memory_bytes), daemon=True, name="dovetail studio worker")
+        process.start()
+        self.process = process
         end.close()
         self.starts += 1
 

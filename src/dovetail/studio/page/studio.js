@@ -6,72 +6,22 @@ import { drawFront } from "./front.js";
 import { mountGantt } from "./gantt.js";
 import { make } from "./make.js";
 import { mountMap } from "./map.js";
+import { SLIDERS, free, mountSliders, power, scale, tell, values } from "./sliders.js";
 import { mountTable } from "./table.js";
 import { mountTips } from "./tips.js";
 
 const $ = (id) => document.getElementById(id);
 // Talking to the server.
 let session = "";
+const post = (path, body, as, more = {}) => fetch(`/api/${path}`, { method: "POST", body, headers: { "X-Dovetail-Session": as }, ...more });
 async function ask(path, body, raw = false, as = session) {
-  const answer = await fetch(`/api/${path}`, { method: "POST", body, headers: { "X-Dovetail-Session": as } });
+  const answer = await post(path, body, as);
   if (answer.ok) return raw ? answer.blob() : answer.json();
   throw new Error((await answer.json()).error);
 }
 
-// What can be moved: each slider's position is a part of its way, its value what is asked; the end at `free` asks nothing.
-const percent = (value) => `${Math.round(100 * value)} %`;
-const times = (value) => (value === 1 ? "as the board has it" : `× ${value.toPrecision(2)}`);
-const power = (low, high) => ({ at: (part) => low * (high / low) ** part, part: (value) => Math.log(value / low) / Math.log(high / low) });
-const line = (low, high) => ({ at: (part) => low + (high - low) * part, part: (value) => (value - low) / (high - low) });
-const spread = (name) => ({ get at() { return power(0.3 * scale[name], 4 * scale[name]).at; } });
-const scale = { latency: 10, energy: 50, rate: 100 };
-const shown = (value) => (value >= 100 ? Math.round(value).toLocaleString("en") : value.toPrecision(3));
-const SLIDERS = {
-  max_latency_ms: { words: "Latency at most", range: spread("latency"), free: 1, say: (v) => `${shown(v)} ms` },
-  max_energy_mj: { words: "Energy at most", range: spread("energy"), free: 1, say: (v) => `${shown(v)} mJ` },
-  min_fps: { words: "Frames/s at least", range: spread("rate"), free: 0, say: shown },
-  fill: { words: "FPGA area at most", range: line(0.05, 1), free: 1, say: percent },
-  thrift: { words: "Thrift: give up for area", range: line(0, 0.2), start: 0, say: percent },
-  clock: { words: "FPGA clock", range: power(0.25, 4), start: 0.5, say: times },
-  bandwidth: { words: "Link bandwidth", range: power(0.1, 10), start: 0.5, say: times },
-  bits: { words: "Bits of integers", range: { at: (part) => Math.round(2 + 6 * part), part: (bits) => (bits - 2) / 6 }, free: 1, steps: 6, say: (v) => `${v} bits` },
-};
-const top = (name) => SLIDERS[name].steps ?? 100; // of its way
-const FREE = { fill: "as it fits", bits: "8 bits" };
-const values = {};
 const pins = new Map();
-
-function valueOf(name) {
-  const { range, free } = SLIDERS[name];
-  const part = Number($(name).value) / top(name);
-  if (part === free) return null;
-  const value = range.at(part);
-  return Math.abs(value - 1) < 1e-9 ? 1 : value;
-}
-function tell(name) {
-  const value = values[name];
-  $(`${name}-said`).textContent = value === null ? (FREE[name] ?? "no limit") : SLIDERS[name].say(value);
-}
-function place(name, part) {
-  $(name).value = top(name) * part;
-  values[name] = valueOf(name);
-  tell(name);
-}
-function free(name) {
-  place(name, SLIDERS[name].free ?? SLIDERS[name].start);
-}
-for (const [name, { words }] of Object.entries(SLIDERS)) {
-  const label = make("label", "", { class: "slider", for: name });
-  const input = make("input", "", { type: "range", id: name, min: 0, max: top(name), step: 1, "aria-describedby": `${name}-said` });
-  label.append(make("span", words), make("output", "", { id: `${name}-said`, for: name }), input);
-  $("sliders").append(label);
-  free(name);
-  input.addEventListener("input", () => {
-    values[name] = valueOf(name);
-    tell(name);
-    soon();
-  });
-}
+mountSliders(() => live());
 const boardOf = (name) => name.replace(/:N$/, `:${Math.min(16, Math.max(1, Math.round(Number($("fpgas").value)) || 2))}`);
 const question = (board = $("board").value, own = pins) => JSON.stringify({ board: boardOf(board), goal: $("goal").value, ...values, pins: Object.fromEntries(own) });
 
@@ -82,11 +32,7 @@ let busy = false;
 const working = (is) => {
   busy = is;
   $("main").setAttribute("aria-busy", is);
-};
-let timer = 0;
-const soon = () => {
-  clearTimeout(timer);
-  timer = setTimeout(() => live(), 60);
+  if (!is) setTimeout(openNext);
 };
 const wrong = (words = "") => {
   $("wrong").textContent = words;
@@ -272,7 +218,8 @@ async function liveBeside() {
     const found = await ask("live", question(board, new Map()), false, beside.session);
     const whole = found.refused ? await ask("wider", question(board, new Map()), false, beside.session) : found;
     const rest = await ask("rest", undefined, false, beside.session);
-    Object.assign(beside, { view: { ...whole, details: rest.details }, board });
+    const wanted = $("beside").value === board; // still
+    Object.assign(beside, { view: wanted ? { ...whole, details: rest.details } : null, board });
     $("beside-said").textContent = pins.size ? "Pins are of the first board alone." : "";
   } catch (error) {
     beside.view = null;
@@ -348,8 +295,19 @@ $("stop").addEventListener("click", () => {
 
 // Opening networks.
 let source = null; // what was opened, for the other board's session
-async function open(query, body, words) {
-  if (busy) return;
+let next = null; // what is to be opened once nothing is under way
+function open(...given) {
+  next = given;
+  if (!$("stop").hidden) $("stop").click();
+  openNext();
+}
+function openNext() {
+  if (busy || !next) return;
+  const given = next;
+  next = null;
+  openNow(...given);
+}
+async function openNow(query, body, words) {
   working(true);
   $("status").textContent = `Reading ${words} …`;
   wrong();
@@ -380,6 +338,7 @@ async function open(query, body, words) {
 async function settle() {
   for (const name of Object.keys(SLIDERS)) free(name);
   await live();
+  while (busy || waiting) await new Promise((done) => setTimeout(done, 20)); // another question may have been under way
   const number = (name) => view?.figures.find(([own]) => own === name)?.[2];
   Object.assign(scale, { latency: 1000 * (number("Latency") ?? 0.01), energy: 1000 * (number("Energy per frame") ?? 0.05),
     rate: number("Frames per second") ?? 100 });
@@ -454,6 +413,10 @@ $("beside").append(make("option", "none", { value: "" }));
 for (const { name, words } of choices.boards) for (const id of ["board", "beside"]) $(id).append(make("option", name, { title: words }));
 $("board").value = "tx2-c10gx";
 session = (await ask("session")).session;
+// Who leaves needs no process any more.
+addEventListener("pagehide", () => {
+  for (const own of [session, beside?.session]) if (own) post("close", undefined, own, { keepalive: true });
+});
 document.documentElement.dataset.ready = "true";
 if (choices.given) {
   $("network").value = "(given)";
