@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from dovetail.fpga.proofs.cases import Case
 from dovetail.fpga.proofs.families import codes, folded, nodes, streams
 from dovetail.fpga.proofs.forms import Form
 from dovetail.fpga.proofs.framing import axi, links
+from dovetail.fpga.proofs.mutants import mutants, shown
+from dovetail.fpga.proofs.netlist import read_netlist
 from dovetail.fpga.proofs.specification import Rounding
 from dovetail.fpga.proofs.verdicts import Proof, Status
 from dovetail.numerics.fixed import divide_half_even
@@ -81,3 +85,15 @@ def test_forms_know_their_exact_range_and_their_multiples() -> None:
     assert (factor, offset) == (2, 10)
     assert form.multiple_of(primitive) == (2, 10)
     assert Form({"a": 6, "b": -3}).multiple_of(primitive) is None
+
+
+@pytest.mark.yosys
+def test_seeded_mutants_are_refuted_and_a_simulator_shows_them() -> None:
+    for case in (c for c in streams() if c.name in ("depth 3", "fork to 2")):
+        netlist = read_netlist(case.files, case.top, yosys_command())
+        inputs = {name: len(bits) for name, bits in netlist.inputs.items() if name not in ("clk", "rst")}
+        for what, files in islice(mutants(case.files, 37), 4):
+            refuted = [p for p in case.prove(files, yosys_command()) if p.status is Status.REFUTED]
+            differs = shown(case.files, files, case.top, inputs, list(netlist.outputs),
+                            refuted[0].counterexample if refuted else {}, 1)
+            assert bool(refuted) == differs, what

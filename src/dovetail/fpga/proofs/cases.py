@@ -22,6 +22,8 @@ class Case:
     files: Files
     top: str
     prove: Callable[[Files, Sequence[str]], Iterator[Proof]]
+    covers: str = ""
+    """Which lines the statements speak of, as an expression; all of them where it is empty."""
 
 
 def texts(*modules: Module) -> dict[str, str]:

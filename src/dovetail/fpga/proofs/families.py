@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,6 +26,8 @@ from dovetail.fpga.proofs.verdicts import Method, Proof, Status, timed
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.ir import Constant, Graph, Node, Op, Scheme, Tensor, Window
 from dovetail.ir.tensor import scheme_of_scales
+
+Prove = Callable[[Files, Sequence[str]], Iterator[Proof]]
 
 # Engines of one node.
 
@@ -51,6 +53,10 @@ def node_case(name: str, family: str, op: Op, shapes: Sequence[tuple[int, ...]],
         for engine in station.engines:
             for proof in parts.engine_proofs(graph, node, station, engine, given, yosys, 60.0):
                 yield replace(proof, part=f"{name}: {proof.part}")
+        for fifo in (n for n in given if n.endswith("_fifo.v")):
+            module = fifo.removesuffix(".v")
+            otherwise = Proof(module, "FIFO", "every beat leaves once, in order", Method.NONE, Status.SIMULATED)
+            yield timed(partial(parts.prove_fifo, module, given[fifo], yosys), otherwise)
 
     return Case(name, family, files, station.engines[-1].modules[0].name, prove)
 
@@ -214,9 +220,15 @@ def codes() -> list[Case]:
                          (Scheme(bits[1], False, (0,)),), params)
         outputs = [_coded(op, stored[f], products[f], steps[f], taps) for f in range(2)]
         sources = {wanted.tap(c, 0, 0): (0, (1 << bits[1]) - 1) for c in range(taps)}
-        prove = one(partial(_popcount, made.top, sources, outputs, bits[2]), "popcount lane", made.top)
-        found.append(replace(made, prove=prove))
+        own = one(partial(_popcount, made.top, sources, outputs, bits[2]), "popcount lane", made.top)
+        found.append(replace(made, prove=partial(_both, own, made.prove)))
     return found
+
+
+def _both(first: Prove, second: Prove, files: Files, yosys: Sequence[str]) -> Iterator[Proof]:
+    """What a layer of codes computes, and what holds of every engine."""
+    yield from first(files, yosys)
+    yield from (proof for proof in second(files, yosys) if proof.family == "FIFO")
 
 
 def _popcount(top: str, sources: Mapping[str, tuple[int, int]], outputs: Sequence[Computed], bits: int,

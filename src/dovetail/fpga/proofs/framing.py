@@ -39,14 +39,16 @@ def links() -> list[Case]:
     return [
         Case("cells are offered", "link framing", texts(sender), "sender",
              one(lambda n: obligations.prove_invariant("sender", "link framing", "a cell stays as it is until it is taken",
-                                                       n, offered), "link framing", "sender")),
+                                                       n, offered), "link framing", "sender"),
+             r"(full|checked_body|check) <=|tx_"),
         Case("cells are whole", "link framing", texts(sender), "sender",
-             one(partial(_checked, form), "link framing", "sender")),
+             one(partial(_checked, form), "link framing", "sender"), r"crc_|checked_body <=|check <="),
         Case("damage is seen", "link framing", texts(receiver, *more), "receiver",
-             one(partial(_detected, form), "link framing", "receiver")),
+             one(partial(_detected, form), "link framing", "receiver"), r"wrong_|syndrome <="),
         Case("cells in order", "link framing", texts(receiver, *more), "receiver",
              one(lambda n: obligations.prove_invariant("receiver", "link framing", "a cell is accepted once, in order, and whole",
-                                                       n, Inductive({}, _accepting())), "link framing", "receiver")),
+                                                       n, Inductive({}, _accepting())), "link framing", "receiver"),
+             r"(expected|next_expected|accept|in_order|of_epoch|counts|push0) <?="),
     ]
 
 
@@ -94,28 +96,39 @@ def _checked(form: cells.CellFormat, netlist: Netlist) -> Proof:
     flow = Dataflow(netlist, {"body": (0, (1 << form.body_bits) - 1)}, Vectors(), {"advance": 1})
     both = [flow.pieces(netlist.drivers[netlist.bits(name)[0]][0].ports["D"], 0) for name in ("check", "checked_body")]
     zero, columns = checksum_columns(form)
-    right = parities_of(flow, both[0], "body") == [
-        (sum((column >> row & 1) << i for i, column in enumerate(columns)), zero >> row & 1) for row in range(cells.CHECK_BITS)]
-    right &= parities_of(flow, both[1], "body") == [(1 << i, 0) for i in range(form.body_bits)]
-    return Proof("sender", "link framing", "a cell's checksum is the CRC-32 of the body beside it", Method.LINEAR,
-                 Status.PROVEN if right else Status.REFUTED, f"{form.body_bits} bits")
+    proof = Proof("sender", "link framing", "a cell's checksum is the CRC-32 of the body beside it", Method.LINEAR, Status.PROVEN,
+                  f"{form.body_bits} bits")
+    expected = [(sum((column >> row & 1) << i for i, column in enumerate(columns)), zero >> row & 1)
+                for row in range(cells.CHECK_BITS)]
+    expected += [(1 << i, 0) for i in range(form.body_bits)]
+    return _linear(proof, flow, both[0] + both[1], "body", expected)
+
+
+def _linear(proof: Proof, flow: Dataflow, pieces: tuple[Piece, ...], source: str, expected: Sequence[tuple[int, int]]) -> Proof:
+    """Whether bits are these parities; a checksum that is no parity at all is wrong."""
+    try:
+        found = parities_of(flow, pieces, source)
+    except ToolError as error:
+        return replace(proof, status=Status.REFUTED, detail=str(error))
+    wrong = [i for i, (own, wanted) in enumerate(zip(found, expected, strict=True)) if own != wanted]
+    return replace(proof, status=Status.REFUTED, detail=f"bits {wrong} differ") if wrong else proof
 
 
 def _detected(form: cells.CellFormat, netlist: Netlist) -> Proof:
     """A cell as it was sent has no syndrome; with one to three wrong bits it has one, whatever it says."""
     flow = Dataflow(netlist, {"word": (0, (1 << form.bits) - 1)}, Vectors())
     register = netlist.drivers[netlist.bits("syndrome")[0]][0]
-    found = parities_of(flow, flow.pieces(register.ports["D"], 0), "word")
     zero, columns = checksum_columns(form)
     columns += [1 << row for row in range(cells.CHECK_BITS)]
-    right = found == [(sum((column >> row & 1) << i for i, column in enumerate(columns)), zero >> row & 1)
-                      for row in range(cells.CHECK_BITS)]
+    expected = [(sum((column >> row & 1) << i for i, column in enumerate(columns)), zero >> row & 1)
+                for row in range(cells.CHECK_BITS)]
     # Linear: what errors do to the syndrome does not depend on the cell, so one, two and three of them can be listed.
     pairs = {a ^ b for i, a in enumerate(columns) for b in columns[:i]}
     passes = 0 in columns or len(set(columns)) < len(columns) or bool(pairs & set(columns))
-    return Proof("receiver", "link framing", f"whole cells pass, and with 1 to {DETECTED} wrong bits none does", Method.LINEAR,
-                 Status.PROVEN if right and not passes else Status.REFUTED, f"{form.bits} bits",
-                 detail=f"no {DETECTED} of {len(columns)} columns cancel" if not passes else "some errors cancel")
+    proof = Proof("receiver", "link framing", f"whole cells pass, and with 1 to {DETECTED} wrong bits none does", Method.LINEAR,
+                  Status.REFUTED if passes else Status.PROVEN, f"{form.bits} bits",
+                  detail="some errors cancel" if passes else f"no {DETECTED} of {len(columns)} columns cancel")
+    return _linear(proof, flow, flow.pieces(register.ports["D"], 0), "word", expected)
 
 
 def _accepting() -> dict[str, StepRule]:
@@ -143,7 +156,8 @@ def axi() -> list[Case]:
     port = StreamPort("in0", "x", 3, 8, True, 2, 2)
     facts = Facts((port,), (port,), 32, 10, 4, (0,), 0)
     module = control_module("control", facts)
-    found = [Case("registers", "AXI shell", texts(module), "control", _registers)]
+    found = [Case("registers", "AXI shell", texts(module), "control", _registers,
+                  r"(has_address|has_data|answered|looking|read_answered|read|read_free|write) <?=")]
     for channels, bus in ((3, 16), (1, 16), (4, 16)):
         packed = replace(port, channels=channels)
         module = frame_out_module("packer", packed, bus)
@@ -166,9 +180,25 @@ def prove_registers(top: str, files: Files, yosys: Sequence[str]) -> Proof:
         "a read's answer stays until it is taken": stays("read_answered", "rready", "read_word", "read_answer"),
         "a write is answered once, when address and data are there": _answered_once,
         "a read is answered once, when it was asked": _read_once,
+        "an address is there when it came": _came("has_address", "awvalid"),
+        "data are there when they came": _came("has_data", "wvalid"),
+        "a read is looked up when it came": _came("looking", "arvalid"),
     }
+    begins: dict[str, Rule] = {f"{name} is 0": partial(_empty, name)
+                               for name in ("has_address", "has_data", "answered", "looking", "read_answered")}
     return obligations.prove_invariant(top, "AXI shell", "AXI4-Lite: answers stay, and each request has one",
-                                       read_netlist(files, top, yosys), Inductive(rules, steps))
+                                       read_netlist(files, top, yosys), Inductive(rules, steps, begins=begins))
+
+
+def _empty(name: str, v: Vectors, see: Callable[[str], Term]) -> Term:
+    return v.make("BV_NOT", [see(name)])
+
+
+def _came(name: str, valid: str) -> StepRule:
+    """What is kept anew has just been offered."""
+    def rule(v: Vectors, now: Callable[[str], Term], following: Callable[[str], Term]) -> Term:
+        return implied(v, all_hold(v, v.make("BV_NOT", [now(name)]), following(name)), now(valid))
+    return rule
 
 
 def _answered_once(v: Vectors, now: Callable[[str], Term], following: Callable[[str], Term]) -> Term:

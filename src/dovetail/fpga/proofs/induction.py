@@ -6,7 +6,7 @@ Registers and cut wires are variables, so a state need not be reachable; what is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dovetail.fpga.proofs.dataflow import Dataflow
 from dovetail.fpga.proofs.netlist import Netlist
@@ -27,8 +27,8 @@ class Inductive:
     rules: Mapping[str, Rule]
     steps: Mapping[str, StepRule]
     cut: Sequence[str] = ()
-    assumed: Mapping[str, Rule] | None = None
-    """What the partners promise."""
+    begins: Mapping[str, Rule] = field(default_factory=dict)
+    """Rules of the state behind reset alone."""
 
 
 class _Clock:
@@ -66,12 +66,12 @@ def induct(netlist: Netlist, what: Inductive, limit_s: float = 60.0) -> tuple[st
     """The first rule that is not shown, with a state in which it breaks; None where all are."""
     vectors = Vectors(limit_s)
     after_reset = _Clock(netlist, vectors, what.cut, 1)
-    for name, rule in what.rules.items():
+    for name, rule in {**what.rules, **what.begins}.items():
         answer = vectors.ask([_not(vectors, rule(vectors, after_reset.next))])
         if answer.verdict is not Verdict.IMPOSSIBLE:
             return f"{name}, behind reset", answer
     clock = _Clock(netlist, vectors, what.cut, 0)
-    held = [rule(vectors, clock.now) for rule in (*what.rules.values(), *(what.assumed or {}).values())]
+    held = [rule(vectors, clock.now) for rule in what.rules.values()]
     goals = {name: rule(vectors, clock.next) for name, rule in what.rules.items()}
     goals |= {name: rule(vectors, clock.now, clock.next) for name, rule in what.steps.items()}
     for name, goal in goals.items():

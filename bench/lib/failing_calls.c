@@ -1,0 +1,49 @@
+/* Lets the n-th of some system calls of this process fail, as a full disk or a table without room makes them. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <signal.h>
+
+static long count, fails_at, kills_at;
+static int error_number = ENOSPC, owner;
+
+/* Of this process alone: tools that it starts count nothing. */
+void fault_arm(long fail, long kill_at, int number) { count = 0; fails_at = fail; kills_at = kill_at; error_number = number; owner = getpid(); }
+long fault_count(void) { return count; }
+
+static int hit(void) {
+    if (owner != getpid()) return 0;
+    ++count;
+    if (kills_at && count == kills_at) kill(getpid(), SIGKILL);
+    if (fails_at && count == fails_at) { errno = error_number; return 1; }
+    return 0;
+}
+static int regular(int fd) { struct stat s; return fstat(fd, &s) == 0 && S_ISREG(s.st_mode); }
+#define REAL(name) static __typeof__(&name) real; if (!real) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+
+ssize_t write(int fd, const void* data, size_t size) { REAL(write); if (regular(fd) && hit()) return -1; return real(fd, data, size); }
+int fsync(int fd) { REAL(fsync); return hit() ? -1 : real(fd); }
+int rename(const char* a, const char* b) { REAL(rename); return hit() ? -1 : real(a, b); }
+int renameat(int d, const char* a, int e, const char* b) { REAL(renameat); return hit() ? -1 : real(d, a, e, b); }
+int renameat2(int d, const char* a, int e, const char* b, unsigned f) { REAL(renameat2); return hit() ? -1 : real(d, a, e, b, f); }
+int mkdir(const char* p, mode_t m) { REAL(mkdir); return hit() ? -1 : real(p, m); }
+int mkdirat(int d, const char* p, mode_t m) { REAL(mkdirat); return hit() ? -1 : real(d, p, m); }
+pid_t fork(void) { REAL(fork); return hit() ? -1 : real(); }
+pid_t vfork(void) { if (hit()) return -1; REAL(fork); return real(); }
+int open(const char* path, int flags, ...) {
+    REAL(open); mode_t mode = 0;
+    if (flags & (O_CREAT | O_TMPFILE)) { va_list a; va_start(a, flags); mode = va_arg(a, mode_t); va_end(a); }
+    return (flags & O_CREAT) && hit() ? -1 : real(path, flags, mode);
+}
+int open64(const char* path, int flags, ...) {
+    REAL(open64); mode_t mode = 0;
+    if (flags & (O_CREAT | O_TMPFILE)) { va_list a; va_start(a, flags); mode = va_arg(a, mode_t); va_end(a); }
+    return (flags & O_CREAT) && hit() ? -1 : real(path, flags, mode);
+}
