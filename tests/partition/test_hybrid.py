@@ -21,8 +21,9 @@ from dovetail.partition.accelerator.architecture import accelerated_device, acce
 from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.choice import Joint, least_fill, least_sum, undominated
 from dovetail.partition.accelerator.dedicated import engines_within
-from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch, SearchLimits
+from dovetail.partition.accelerator.search import CLOSE, AcceleratorSearch, FoundAccelerator, SearchLimits
 from dovetail.partition.accelerator.splitcnn import split_cnn
+from dovetail.partition.accelerator.words import Row
 from dovetail.partition.device_costs import DeviceCosts
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.plan import Goal, whole_on
@@ -86,6 +87,38 @@ def test_engines_are_exchanged_until_words_between_them_keep_the_pace(monkeypatc
     assert len(late) > 5, "paces at which words are too slow are tried"
     assert sum(mended[pace] <= pace for pace in late) > 1
     assert all(mended[pace] <= max(pace, interval) for pace, interval in plain.items())
+
+
+@pytest.mark.parametrize("pace", [900, 1200, 1600, 2200, 3000])
+def test_excluded_words_exclude_no_engines_that_keep_the_pace(pace: int) -> None:
+    graph = expanding()
+    count, rng = len(graph.nodes), np.random.default_rng(pace)
+    search = AcceleratorSearch(graph, fpga(0.5), (count,), Blocks(graph, fpga(0.5)))
+    search.in_words(count, pace)
+    folds = [search.engine(i, pace).folds for i in range(count)]
+    clashes, kept = search.clashes.get(pace, []), 0
+    for _ in range(3000):
+        places = [int(rng.integers(len(own))) for own in folds]
+        row = Row(tuple(own[k] for own, k in zip(folds, places, strict=True)), (), None)
+        excluded = any(all(places[i] in options for i, options in clash.options) for clash in clashes)
+        late = any(clocks > pace for clocks in search.words.clocks(row).values())
+        kept += not late
+        assert late or not excluded
+    assert not clashes or kept < 3000
+
+
+def test_trying_again_without_words_that_are_too_slow_finds_shorter_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, device = expanding(), fpga(0.5)
+
+    def found() -> FoundAccelerator:
+        return AcceleratorSearch(graph, device, (len(graph.nodes),), Blocks(graph, device)).fastest()
+
+    several = found()
+    assert several.bound <= several.interval
+    monkeypatch.setattr(AcceleratorSearch, "_exclude", lambda self, cut, pace, chosen, options: False)
+    once = found()
+    assert several.interval <= once.interval
+    assert several.bound >= once.bound
 
 
 @pytest.mark.parametrize("board", ["tx2-c10gx", "ecp5-85", "zc706"])

@@ -20,6 +20,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array, hstack
 
 from dovetail.cost import Floats
+from dovetail.hardware.shares import Ints
 from dovetail.partition.proof import check_bound
 from dovetail.partition.tolerances import TOLERANCE, WHOLE_ERROR
 
@@ -58,6 +59,13 @@ class Joint:
 
 
 @dataclass(frozen=True, slots=True)
+class Clash:
+    """By item, options that may not be chosen all together: one of each item's."""
+
+    options: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """What is left of a budget beside the cheapest options of all other items, for several weightings of its resources."""
 
@@ -82,7 +90,7 @@ def undominated(options: Floats) -> list[int]:
     return sorted(found)
 
 
-def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] = ()) -> Chosen:
+def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] = (), clashes: Sequence[Clash] = ()) -> Chosen:
     """Choose a row (resources, in the units of `budget`) of every item, or of a joint instead of all its members."""
     joined = {i for j in joints for i in j.members}
     if any(len(options) == 0 and i not in joined for i, options in enumerate(items)):
@@ -96,7 +104,7 @@ def least_fill(items: Sequence[Floats], budget: Floats, joints: Sequence[Joint] 
     if quick > 1:
         return Chosen(quick, inf)
     relaxed = _relaxed(shares, wide)
-    return Chosen(inf, inf) if relaxed is None else _decided(shares, wide, relaxed)
+    return Chosen(inf, inf) if relaxed is None else _decided(shares, wide, relaxed, clashes)
 
 
 def least_cost(items: Sequence[Floats], costs: Sequence[Floats], budget: Floats, joints: Sequence[Joint],
@@ -218,7 +226,7 @@ def _relaxed(shares: Sequence[Floats], joints: Sequence[Joint]) -> _Relaxed | No
     return _Relaxed(float(answer.fun), weights, table, one_each, reduced)
 
 
-def _decided(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _Relaxed) -> Chosen:
+def _decided(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _Relaxed, clashes: Sequence[Clash]) -> Chosen:
     """Whole options that fit, found by branch and bound; none where they overfill, with a bound that says so."""
     none = Chosen(relaxed.value, inf, weights=relaxed.prices)
     if relaxed.value > 1:
@@ -226,10 +234,22 @@ def _decided(shares: Sequence[Floats], joints: Sequence[Joint], relaxed: _Relaxe
     able = np.flatnonzero(relaxed.value + relaxed.reduced <= 1 + WHOLE_ERROR)
     each = relaxed.one_each[:, able]
     answer = milp(np.zeros(len(able)), integrality=np.ones(len(able), dtype=np.int64), bounds=Bounds(0, 1),
-                  constraints=[LinearConstraint(relaxed.table[able].T, -np.inf, 1.0), LinearConstraint(each, 1.0, 1.0)],
+                  constraints=[LinearConstraint(relaxed.table[able].T, -np.inf, 1.0), LinearConstraint(each, 1.0, 1.0),
+                               *_apart(clashes, list(map(len, shares)), len(relaxed.table), able)],
                   options={"node_limit": MOST_NODES})
     if answer.x is None:
         return replace(none, bound=max(none.bound, 1 + TOLERANCE)) if answer.status == PROVEN else none
     whole = np.zeros(len(relaxed.table), dtype=np.bool_)
     whole[able[np.asarray(answer.x) > 1 / 2]] = True
     return _read(whole, relaxed.table, list(map(len, shares)), [len(j.options) for j in joints], relaxed.value, relaxed.prices)
+
+
+def _apart(clashes: Sequence[Clash], counts: Sequence[int], every: int, able: Ints) -> list[LinearConstraint]:
+    """That not one option of each item of a clash is chosen, among those that are able."""
+    if not clashes:
+        return []
+    starts, table = np.concatenate([[0], np.cumsum(counts)]), np.zeros((len(clashes), every))
+    for row, clash in zip(table, clashes, strict=True):
+        for item, options in clash.options:
+            row[starts[item] + np.array(options, dtype=np.int64)] = 1.0
+    return [LinearConstraint(csr_array(table[:, able]), -np.inf, np.array([len(c.options) - 1.0 for c in clashes]))]

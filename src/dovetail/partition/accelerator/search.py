@@ -34,7 +34,17 @@ from dovetail.hardware.folds import Fold
 from dovetail.hardware.scans import phases_of
 from dovetail.ir import Conv, Gemm, Graph
 from dovetail.partition.accelerator.blocks import BlockOption, Blocks
-from dovetail.partition.accelerator.choice import Chosen, Joint, Room, least_cost, least_fill, least_sum, shares_of, undominated
+from dovetail.partition.accelerator.choice import (
+    Chosen,
+    Clash,
+    Joint,
+    Room,
+    least_cost,
+    least_fill,
+    least_sum,
+    shares_of,
+    undominated,
+)
 from dovetail.partition.accelerator.dedicated import (
     Engines,
     Fused,
@@ -68,6 +78,8 @@ PRODUCTS_AT_ONCE = 4
 
 two in it, as many in logic. Chosen, not measured.
 """
+TRIES = 24
+"""Choices of engines for an interval, at the most, each without the words that were too slow before. Chosen, not measured."""
 MOST_WEIGHTS = 64
 """Weights of resources that are kept. Chosen, not measured."""
 ALIKE = 0.02
@@ -169,6 +181,8 @@ class AcceleratorSearch:
         self.engines: dict[tuple[int, int], Engines] = {}
         self.fused: dict[int, tuple[Fused, ...]] = {}
         self.direct: dict[int, Floats] = {}
+        self.clashes: dict[int, list[Clash]] = {}
+        """By pace, engines between which pixels would be cut anew too slowly, as far as any were chosen."""
         self.weights = np.eye(len(self.names))
         """Of resources, row by row, as linear programmes found them; the first ones look at one resource alone."""
         self.lows: dict[tuple[int, int], Floats] = {}
@@ -182,7 +196,7 @@ class AcceleratorSearch:
         """By cut, the longest interval found at which not even fractions of engines fit."""
         if like is not None:
             self.words, self.frames, self.fronts = like.words, like.frames, like.fronts
-            self.engines, self.fused, self.direct = like.engines, like.fused, like.direct
+            self.engines, self.fused, self.direct, self.clashes = like.engines, like.fused, like.direct, like.clashes
 
     def engine(self, index: int, pace: int) -> Engines:
         """Engines of a node at a pace."""
@@ -213,7 +227,8 @@ class AcceleratorSearch:
         items = [self.engine(i, pace).needs for i in range(cut)]
         if cut < len(self.graph.nodes):
             items.append(needs)
-        chosen = least_fill(items, self.budget, [Joint(f.members, f.needs) for f in self.together(cut, pace)])
+        clashes = [c for c in self.clashes.get(pace, ()) if all(i < cut for i, _ in c.options)]
+        chosen = least_fill(items, self.budget, [Joint(f.members, f.needs) for f in self.together(cut, pace)], clashes)
         spend("choices", 1, sum(map(len, items)))
         self._learn(chosen.weights)
         return chosen
@@ -282,13 +297,11 @@ class AcceleratorSearch:
     def made(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> FoundAccelerator:
         """An accelerator as it was chosen; nothing is known yet of others."""
         block = options[chosen.places[cut]] if options else None
-        fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
-        inside = {i: fold for f, k in fused for i, fold in zip(f.members, (*f.folds[k], None), strict=False)}
-        places, alone = chosen.places, [i for i in range(cut) if i not in inside]
+        fused, row = self._row(cut, pace, chosen, block)
+        places, inside = chosen.places, {i for members in row.fused for i in members}
+        alone = [i for i in range(cut) if i not in inside]
         used = sum((f.needs[k] for f, k in fused), np.zeros(len(self.names)) if block is None else np.array(block.needs))
         used = used + sum((self.engine(i, pace).needs[places[i]] for i in alone), np.zeros(len(self.names)))
-        row = Row(tuple(inside[i] if i in inside else self.engine(i, pace).folds[places[i]] for i in range(cut)),
-                  tuple(f.members for f, _ in fused), None if block is None else block.configuration.inputs)
         if self.shares is None:
             places, row, used = self._cut_in_time(pace, places, row, used, set(alone))
         slowest = max([0, *self.words.clocks(row).values(), *(f.steps[k] for f, k in fused),
@@ -304,6 +317,39 @@ class AcceleratorSearch:
         spend("passages", 1, cut)
         return FoundAccelerator(cut, folds, block, max(1, slowest), interval, latency, 0.0, needs,
                      tuple(f.block.depthwise.name for f, _ in fused))
+
+    def _row(self, cut: int, pace: int, chosen: Chosen, block: BlockOption | None) -> tuple[list[tuple[Fused, int]], Row]:
+        """The joined engines of a choice with their options, and the folds of all."""
+        fused = [(f, k) for f, k in zip(self.together(cut, pace), chosen.together, strict=False) if k is not None]
+        inside = {i: fold for f, k in fused for i, fold in zip(f.members, (*f.folds[k], None), strict=False)}
+        folds = tuple(inside[i] if i in inside else self.engine(i, pace).folds[chosen.places[i]] for i in range(cut))
+        return fused, Row(folds, tuple(f.members for f, _ in fused), None if block is None else block.configuration.inputs)
+
+    def in_words(self, cut: int, pace: int) -> FoundAccelerator | None:
+        """An accelerator of a cut for an interval, of which each try excludes the words that were too slow in the one before.
+
+        It may take longer than the pace where no try keeps it.
+        """
+        best: FoundAccelerator | None = None
+        for _ in range(TRIES):
+            chosen, options = self.within(cut, pace)
+            if chosen.fill > 1:
+                break
+            found = self.made(cut, pace, chosen, options)
+            best = found if best is None or found.interval < best.interval else best
+            if best.interval <= pace or not self._exclude(cut, pace, chosen, options):
+                break
+        return best
+
+    def _exclude(self, cut: int, pace: int, chosen: Chosen, options: Sequence[BlockOption]) -> bool:
+        """Let no later choice at a pace have words that are too slow in this one; whether anything is excluded."""
+        _, row = self._row(cut, pace, chosen, options[chosen.places[cut]] if options else None)
+        inside = {i for members in row.fused for i in members}
+        folds = {i: self.engine(i, pace).folds for i in range(cut) if i not in inside}
+        slow = [number for number, clocks in self.words.clocks(row).items() if clocks > pace]
+        found = [c for number in slow if (c := self.words.clashing(number, row, folds, pace)) is not None]
+        self.clashes.setdefault(pace, []).extend(found)
+        return bool(found)
 
     def _cut_in_time(self, pace: int, places: tuple[int, ...], row: Row, used: Floats,
                      free: set[int]) -> tuple[tuple[int, ...], Row, Floats]:
@@ -450,10 +496,11 @@ class AcceleratorSearch:
         high = found.interval
         while (middle := between(low, high)) is not None and not limits.over:
             better = self._fitting(middle, found.cut, limits)
-            if better is None:
-                low = middle
-            else:  # engines fit, though cutting pixels anew may take longer than their pace
-                high, found = min(float(middle), better.interval), min(found, better, key=lambda f: f.interval)
+            found = found if better is None else min(found, better, key=lambda f: f.interval)
+            if better is None or better.interval > middle:  # cutting pixels anew takes longer than their pace
+                low, high = middle, min(high, found.interval)
+            else:
+                high = better.interval
         return found
 
     def span(self) -> tuple[int, int]:
@@ -470,14 +517,15 @@ class AcceleratorSearch:
 
         Cuts behind which many layers of many arrays would have to be played come last, those with fewer layers first.
         """
-        labour = {cut: self.blocks.effort(cut, pace) > MUCH for cut in self.cuts}
+        labour, best = {cut: self.blocks.effort(cut, pace) > MUCH for cut in self.cuts}, cast("FoundAccelerator | None", None)
         for cut in sorted(self.cuts, key=lambda c: (c != first, labour[c], -c if labour[c] else c)):
             if limits.over:
                 break
-            chosen, options = self.within(cut, pace)
-            if chosen.fill <= 1:
-                return self.made(cut, pace, chosen, options)
-        return None
+            found = self.in_words(cut, pace)
+            best = found if found is not None and (best is None or found.interval < best.interval) else best
+            if best is not None and best.interval <= pace:
+                break
+        return best
 
     def _interval_bound(self, reached: float, limits: SearchLimits = UNLIMITED) -> float:
         """The largest interval found at which no cut has room, not even for fractions of engines."""
@@ -489,7 +537,8 @@ class AcceleratorSearch:
             for cut in sorted(self.cuts, key=lambda c: c != open_cut):
                 if limits.over:
                     return min(low + 1.0, reached)
-                if self.within(cut, pace)[0].bound <= 1:
+                self.in_words(cut, pace)
+                if pace > self.full.get(cut, 0) and self.within(cut, pace)[0].bound <= 1:
                     fits = cut
                     break
             if fits is not None:

@@ -7,12 +7,14 @@ keeps its pace only with that counted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.cost.folded import shape_of
 from dovetail.hardware.folds import Fold, Loops, regrouped_clocks
 from dovetail.hardware.scans import stream_shape
 from dovetail.ir import Conv, Gemm, Graph, Reshape
+from dovetail.partition.accelerator.choice import Clash
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,28 @@ class Words:
         """The layers with folds whose words decide in which ones a link's pixels are cut."""
         target = self.links[number].target
         return {target} & self.channels.keys() | self._feeding(target)
+
+    def clashing(self, number: int, row: Row, folds: Mapping[int, Sequence[Fold | None]], pace: int) -> Clash | None:
+        """Folds on offer with which a link is cut anew in more clocks than a pace, as it is in a row; None where others decide.
+
+        Layers in front that leave as many channels or more change nothing, nor do other words of the layer behind that take too
+        long with theirs.
+        """
+        link, deciding = self.links[number], sorted(self.deciding(number))
+        if not deciding or link.target >= len(row.folds) or not set(deciding) <= folds.keys():
+            return None
+        words = {i: [self._fields(i, fold, {}) for fold in folds[i]] for i in deciding}
+        own = {i: self._fields(i, row.folds[i], {}) for i in deciding}
+        narrow = min((own[i][1] for i in deciding if i != link.target), default=link.channels)
+        if link.target not in self.channels or narrow > link.channels:  # all words as they are
+            ends = {i: int(i != link.target) for i in deciding}
+            return Clash(tuple((i, tuple(k for k, w in enumerate(words[i]) if w[ends[i]] == own[i][ends[i]])) for i in deciding))
+        late = {taken for taken, _ in words[link.target]
+                if taken != narrow and link.pixels * regrouped_clocks(link.channels, narrow, taken) > pace}
+        first = next((i for i in deciding if i != link.target and own[i][1] == narrow), None)
+        found = [(i, [k for k, (taken, left) in enumerate(words[i]) if (
+            taken in late if i == link.target else left == narrow if i == first else left >= narrow)]) for i in deciding]
+        return Clash(tuple((i, tuple(options)) for i, options in found))
 
     def _feeding(self, index: int) -> set[int]:
         sources = [link.source for link in self.into[index] if link.source is not None]
