@@ -22,10 +22,17 @@ from tests.strategies import Net, quantized
 
 BOARDS = [*(example_of(name) for name in platform_names()), "fic:1", "fic:3", "fic:24", "fic-ku115:24"]
 PARTS = {
-    # Look-up tables, registers, RAM blocks of 36 kbit, multipliers, as in the vendor's overviews DS190, DS890, DS891.
+    # Look-up tables, registers, RAM blocks of 36 kbit, multipliers, as in the vendor's DS180, DS190, DS890, DS891, DS987.
     "zcu102": (274_080, 548_160, 912, 2_520),
     "kcu105": (242_400, 484_800, 600, 1_920),
     "zc706": (218_600, 437_200, 545, 900),
+    "pynq-z2": (53_200, 106_400, 140, 220),
+    "zedboard": (53_200, 106_400, 140, 220),
+    "zybo-z7-20": (53_200, 106_400, 140, 220),
+    "cora-z7-10": (17_600, 35_200, 60, 80),
+    "cora-z7-07s": (14_400, 28_800, 50, 66),
+    "arty-a7-100t": (63_400, 126_800, 135, 240),
+    "kv260": (117_120, 234_240, 144, 1_248),
     "fic:2": (537_600, 1_075_200, 1_680, 768),
     "fic-ku115:2": (663_360, 1_326_720, 2_160, 5_520),
 }
@@ -40,8 +47,26 @@ def small_network() -> Graph:
 
 
 def test_the_boards_of_the_issue_are_there() -> None:
-    assert platform_names() == ("ecp5-85", "fic-ku115:N", "fic:N", "h200", "kcu105", "this-machine", "tx2", "tx2-c10gx", "zc706",
-                                "zcu102")
+    assert platform_names() == ("arty-a7-100t", "cora-z7-07s", "cora-z7-10", "ecp5-85", "fic-ku115:N", "fic:N", "h200", "kcu105",
+                                "kv260", "pynq-z2", "this-machine", "tx2", "tx2-c10gx", "ulx3s", "zc706", "zcu102", "zedboard",
+                                "zybo-z7-20")
+
+
+@pytest.mark.parametrize("name", ["arty-a7-100t", "ulx3s"])
+def test_a_serial_line_carries_no_more_than_its_speed_and_is_slower_than_any_bus(name: str) -> None:
+    link, = load_platform(name).links
+    assert link.bandwidth_bytes_per_s < 400e3
+    buses = [load_platform(other).links[0] for other in ("ecp5-85", "pynq-z2")]
+    assert link.transfer_s(1 << 20) > 100 * max(bus.transfer_s(1 << 20) for bus in buses)
+
+
+@pytest.mark.parametrize("name", [name for name in PARTS if name.startswith(("zc", "pynq", "zed", "zybo", "cora", "kv"))])
+def test_masters_of_a_shared_memory_read_no_faster_than_they_are_wide(name: str) -> None:
+    board = load_platform(name)
+    fpga, = board.of_kind(Kind.FPGA)
+    masters, width = fpga.parameters["memory_masters"], fpga.parameters["memory_master_bytes"]
+    assert fpga.parameters["memory_bytes_per_s"] <= masters * width * fpga.clock_hz
+    assert board.links[0].bandwidth_bytes_per_s <= width * fpga.clock_hz
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -133,8 +158,8 @@ COUNTS = [
     ("fic:-1", "platform fic:-1: N is '-1'; a whole number from 1 to 24 devices is needed, such as fic:2"),
     ("fic:²", "platform fic:²: N is '²'; a whole number from 1 to 24 devices is needed, such as fic:2"),
     ("tx2:3", "platform tx2:3: tx2 has no [repeat] table, so no number of devices can be chosen; write tx2"),
-    ("fix:4", "platform fix:4: unknown (did you mean fic:N?); known are ecp5-85, fic-ku115:N, fic:N, h200, kcu105, this-machine, "
-     "tx2, tx2-c10gx, zc706, zcu102, or give the path of a board file (.toml)"),
+    ("fix:4", f"platform fix:4: unknown (did you mean fic:N?); known are {', '.join(platform_names())}, "
+     "or give the path of a board file (.toml)"),
 ]
 
 
