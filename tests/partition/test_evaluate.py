@@ -85,6 +85,24 @@ def test_one_layer_at_a_time_fits_where_all_together_do_not() -> None:
     assert evaluate(pair(shared_budget=False), {"n0": whole_on("fpga"), "n1": whole_on("fpga")}).feasible
 
 
+@pytest.mark.parametrize(("allowed", "violations"), [
+    (20.0, ()), (19.99, ("fpga alm: 20 used, 19.99 allowed, 0.01 too much",))])
+def test_a_budget_is_kept_to_the_last_part(allowed: float, violations: tuple[str, ...]) -> None:
+    board = star()
+    devices = tuple(replace(d, resources={"alm": allowed}) if d.kind is Kind.FPGA else d for d in board.devices)
+    found = evaluate(replace(pair(), platform=replace(board, devices=devices)), {"n0": whole_on("fpga"), "n1": whole_on("fpga")})
+    assert found.violations == violations
+
+
+@pytest.mark.parametrize("limit", ["max_latency_s", "max_energy_j"])
+def test_a_limit_is_kept_to_the_last_part(limit: str) -> None:
+    placed = {"n0": whole_on("gpu"), "n1": whole_on("cpu")}
+    plain = evaluate(pair(), placed)
+    reached = plain.latency_s if limit == "max_latency_s" else plain.energy_j
+    assert evaluate(pair(**{limit: reached}), placed).feasible
+    assert not evaluate(pair(**{limit: reached * 0.999}), placed).feasible
+
+
 def test_pieces_on_different_links_run_at_once() -> None:
     found = evaluate(pair(), {"n0": halves("gpu", "fpga"), "n1": whole_on("cpu")})
     assert found.nodes[0].latency_s == pytest.approx(4.0 + 0.05)
