@@ -43,6 +43,7 @@ EXTRAS: Mapping[str, Extra] = {
     "train": Extra(("torch", "pillow"), "train networks of few bits, from pictures too; take PyTorch modules"),
     "gp": Extra(("cvxpy", "clarabel"), "the solvers gp and gp-paper"),
     "serve": Extra(("aiohttp", "prometheus-client"), "answer inference requests over HTTP"),
+    "prove": Extra(("pyosys", "bitwuzla"), "prove generated Verilog equal to the integers"),
     "tflite": Extra(("tflite",), "read TensorFlow Lite files"),
     "notebook": Extra(("pandas",), "results as data frames"),
 }

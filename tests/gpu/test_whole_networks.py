@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -146,9 +147,21 @@ def test_a_network_for_another_gpu_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_what_is_no_saved_network_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         dovetail.gpu.load(tmp_path / "none")
-    (tmp_path / "text").write_bytes(os.urandom(100))
+    (tmp_path / "text").write_bytes(np.random.default_rng(7).bytes(100))
     with pytest.raises(ModelError, match="not a saved network, or damaged"):
         dovetail.gpu.load(tmp_path / "text")
+
+
+@pytest.mark.parametrize(("key", "value"), [("kernels", 1), ("kernels", [{}]), ("images", "2"), ("avoided", [3]), ("kind", None)])
+def test_damaged_choices_are_named(tmp_path: Path, key: str, value: object) -> None:
+    compile_graph(inverted(size=(4, 5)), "float32").save(tmp_path / "saved")
+    with zipfile.ZipFile(tmp_path / "saved") as file:
+        held, content = json.loads(file.read("choices.json")), file.read("model.onnx")
+    with zipfile.ZipFile(tmp_path / "saved", "w") as file:
+        file.writestr("choices.json", json.dumps({**held, key: value}))
+        file.writestr("model.onnx", content)
+    with pytest.raises(ModelError, match=r"choices\.json is damaged; save the network again"):
+        dovetail.gpu.load(tmp_path / "saved")
 
 
 def test_integers_without_a_kernel_are_the_references() -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ import torch
 import triton
 
 from dovetail.errors import ModelError, UsageError
+from dovetail.files import replace_bytes
 from dovetail.gpu.executor import Compiled, assembled, gpu_here, in_order, options_of
 from dovetail.gpu.lane import Program
-from dovetail.gpu.launcher import launcher_here
+from dovetail.gpu.launcher import TYPES, launcher_here
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.tuning import ChosenKernel
 from dovetail.ir.onnx.read import read_onnx
@@ -26,6 +29,8 @@ from dovetail.numerics.tables import tabulate
 
 FORMAT = 1
 """Counts changes of the file's form."""
+CHOICE: Mapping[str, type] = {"run": int, "first": int, "last": int, "kernel": str, "key": str, "config": dict, "seconds": float}
+"""What is kept of a chosen kernel."""
 
 
 def versions() -> dict[str, str]:
@@ -44,9 +49,11 @@ def save(network: Compiled, path: str | Path) -> None:
               for s in network.program.steps if isinstance(s, ChosenKernel)]
     held = {"format": FORMAT, **versions(), "kind": network.lowered.kind, "images": network.images,
             "avoided": sorted(network.program.avoided), "kernels": chosen}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("choices.json", json.dumps(held, indent=1))
         file.writestr("model.onnx", to_onnx(network.graph))
+    replace_bytes(path, content.getvalue())
 
 
 def load(path: str | Path) -> Compiled:
@@ -55,15 +62,14 @@ def load(path: str | Path) -> Compiled:
     here = versions()
     if differ := [f"{name} {held.get(name)}, here {own}" for name, own in here.items() if held.get(name) != own]:
         raise UsageError(f"{path}: made with {'; '.join(differ)}; kernels were chosen for those: compile the model here")
-    graph = tabulate(read_onnx(content).graph)
-    kind = str(held["kind"])
-    lowered = lower(graph, kind, gpu_here(), int(held["images"]), library=True, avoided=held["avoided"])
+    graph, kind = tabulate(read_onnx(content).graph), held["kind"]
+    lowered = lower(graph, kind, gpu_here(), held["images"], library=True, avoided=held["avoided"])
     ways = {(run, first, last, call.key): call for run, each in enumerate(options_of(lowered, whole=True))
             for first, last, call in each}
     parts = []
     for one in held["kernels"]:
         place = (one["run"], one["first"], one["last"], one["key"])
-        if place not in ways:
+        if place not in ways or one["config"] not in ways[place].configs:
             raise ModelError(f"{path}: kernel {one['kernel']} of run {one['run']} is none of this version's; compile the model "
                              "again")
         parts.append(ChosenKernel(one["run"], one["first"], one["last"], ways[place], one["config"], one["seconds"]))
@@ -84,4 +90,15 @@ def _contents(path: Path) -> tuple[dict[str, Any], bytes]:
         raise ModelError(f"{path}: not a saved network, or damaged; save it again") from None
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise ModelError(f"{path}: a saved network of another form; save it again with this version")
+    if not _well_formed(held):
+        raise ModelError(f"{path}: choices.json is damaged; save the network again")
     return held, content
+
+
+def _well_formed(held: Mapping[str, Any]) -> bool:
+    """Whether choices have what `load` reads of them."""
+    kernels, images, avoided = held.get("kernels"), held.get("images"), held.get("avoided")
+    return (held.get("kind") in TYPES and type(images) is int and images > 0 and isinstance(kernels, list)
+            and isinstance(avoided, list) and all(isinstance(name, str) for name in avoided)
+            and all(isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in CHOICE.items())
+                    for one in kernels))
