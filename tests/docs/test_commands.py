@@ -73,6 +73,7 @@ ELSEWHERE = {
 """Beginnings of commands of other programs, and what stands for running them."""
 NOT_RUN = {
     ("docs/guide/gpu.md", "dovetail.gpu.compile"): "needs a GPU; tests/gpu runs kernels",
+    ("docs/guide/gpu.md", "network.save"): "the same",
     ("docs/reference/python.md", "dovetail.gpu.compile"): "needs a GPU; tests/gpu runs kernels",
     ("docs/guide/serving.md", "tritonclient"): "needs a server; tests/serve talks to one with this client",
     ("docs/guide/own-operator.md", "OperatorPlugin"): "tests/extension/test_plugin.py runs it, and it is compared below",

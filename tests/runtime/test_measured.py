@@ -60,7 +60,9 @@ def test_a_pipelined_run_writes_the_results_of_a_plain_one_with_a_trace_and_a_re
     assert told["measured"]["failures"] == []
     events = json.loads(trace.read_text())["traceEvents"]
     tracks = {e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert {"plan: fpga", "measured: fpga", "virtual: fpga", "plan: cpu", "measured: cpu", "measured: host>fpga"} <= tracks
+    assert {"plan: fpga", "measured: fpga", "plan: cpu", "measured: cpu", "measured: host>fpga"} <= tracks
+    # Whether enough frames followed each other through the board for its clocks to be told depends on the machine's load.
+    assert ("virtual: fpga" in tracks) == any(stage["clocks"] is not None for stage in told["measured"]["stages"])
     assert json.loads((streamed.folder / MEASURED_FILE).read_text()) == told["measured"]
     assert "Measured over 9 frames" in (streamed.folder / "report.html").read_text(encoding="utf-8")
     assert main(["report", build]) == 0

@@ -137,8 +137,8 @@ def build(designs: Sequence[Design], cycles: float = inf, progress: Counted | No
 
 
 def cycles_of(design: Design, frames: float) -> float:
-    """Clocks that a design is simulated for, about."""
-    beats = max(port.beats for port in (*design.inputs, *design.outputs))
+    """Clocks that a design is simulated for, about; a board that links alone feed has no streams of its own."""
+    beats = max((port.beats for port in (*design.inputs, *design.outputs)), default=0)
     return design.latency_cycles + frames * max(design.interval_cycles, beats)
 
 
