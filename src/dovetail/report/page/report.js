@@ -3,7 +3,12 @@ import { mountMap } from "./map.js";
 import { mountTable } from "./table.js";
 import { mountTips } from "./tips.js";
 
-const { details } = JSON.parse(document.getElementById("report-data").textContent);
+const told = JSON.parse(document.getElementById("report-details").textContent);
+const details = {};
+for (const [key, [title, ...lines]] of Object.entries(told.details)) {
+  const pairs = lines.map((number) => told.words[number]);
+  details[key] = [told.words[title], pairs.flatMap((word, at) => (at % 2 ? [] : [[word, pairs[at + 1]]]))];
+}
 const tip = document.getElementById("tip");
 mountTips(document, tip, details);
 document.addEventListener("keydown", (event) => {
