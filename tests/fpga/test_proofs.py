@@ -8,12 +8,12 @@ import pytest
 
 from dovetail.fpga.proofs.cases import Case
 from dovetail.fpga.proofs.families import codes, folded, nodes, streams
-from dovetail.fpga.proofs.forms import Form
+from dovetail.fpga.proofs.forms import LinearForm
 from dovetail.fpga.proofs.framing import axi, links
 from dovetail.fpga.proofs.mutants import mutants, shown
 from dovetail.fpga.proofs.netlist import read_netlist
-from dovetail.fpga.proofs.specification import Rounding
-from dovetail.fpga.proofs.verdicts import Proof, Status
+from dovetail.fpga.proofs.specification import WantedRounding
+from dovetail.fpga.proofs.verdicts import Proof, Ruling
 from dovetail.numerics.fixed import divide_half_even
 from dovetail.runtime.proofs import yosys_command
 
@@ -39,7 +39,7 @@ def test_every_family_is_proven() -> None:
     assert set(found) == QUICK
     for name, proofs in found.items():
         assert proofs, name
-        assert {p.status for p in proofs} == {Status.PROVEN}, [(name, p.states, p.detail) for p in proofs]
+        assert {p.status for p in proofs} == {Ruling.PROVEN}, [(name, p.states, p.detail) for p in proofs]
 
 
 @pytest.mark.yosys
@@ -54,7 +54,7 @@ def test_every_family_is_proven() -> None:
 ])
 def test_what_is_wrong_in_control_is_refuted(name: str, old: str, new: str) -> None:
     (case,) = (c for c in chosen() if c.name == name)
-    refuted = [p for p in proofs_of(case, old, new) if p.status is Status.REFUTED]
+    refuted = [p for p in proofs_of(case, old, new) if p.status is Ruling.REFUTED]
     assert refuted
     assert refuted[0].counterexample or refuted[0].family == "adder graph"
 
@@ -65,13 +65,13 @@ def test_a_wrong_bit_of_arithmetic_is_refuted_with_values_that_show_it() -> None
     (text,) = (t for n, t in case.files.items() if n == f"{case.top}.v")
     constant = next(word for word in text.split() if "'d" in word and "node_acc" not in word and text.count(word) == 1)
     width, value = constant.rstrip(";").split("'d")
-    refuted = [p for p in proofs_of(case, constant.rstrip(";"), f"{width}'d{int(value) ^ 1}") if p.status is Status.REFUTED]
+    refuted = [p for p in proofs_of(case, constant.rstrip(";"), f"{width}'d{int(value) ^ 1}") if p.status is Ruling.REFUTED]
     assert refuted
     assert refuted[0].counterexample
 
 
 def test_rounding_in_exact_integers_is_that_of_the_reference() -> None:
-    rule = Rounding(1717986917, 3, 40, 2, (-100, 90))
+    rule = WantedRounding(1717986917, 3, 40, 2, (-100, 90))
     for value in range(-4000, 4000, 7):
         product = value * 1717986917
         expected = int(divide_half_even(product, 3 << 40)) + 2  # type: ignore[arg-type]
@@ -79,12 +79,12 @@ def test_rounding_in_exact_integers_is_that_of_the_reference() -> None:
 
 
 def test_forms_know_their_exact_range_and_their_multiples() -> None:
-    form = Form({"a": 6, "b": -4}, 10)
+    form = LinearForm({"a": 6, "b": -4}, 10)
     assert form.bounds({"a": (-1, 2), "b": (0, 5)}) == (-16, 22)
     primitive, factor, offset = form.primitive()
     assert (factor, offset) == (2, 10)
     assert form.multiple_of(primitive) == (2, 10)
-    assert Form({"a": 6, "b": -3}).multiple_of(primitive) is None
+    assert LinearForm({"a": 6, "b": -3}).multiple_of(primitive) is None
 
 
 @pytest.mark.yosys
@@ -93,7 +93,7 @@ def test_seeded_mutants_are_refuted_and_a_simulator_shows_them() -> None:
         netlist = read_netlist(case.files, case.top, yosys_command())
         inputs = {name: len(bits) for name, bits in netlist.inputs.items() if name not in ("clk", "rst")}
         for what, files in islice(mutants(case.files, 37), 4):
-            refuted = [p for p in case.prove(files, yosys_command()) if p.status is Status.REFUTED]
+            refuted = [p for p in case.prove(files, yosys_command()) if p.status is Ruling.REFUTED]
             differs = shown(case.files, files, case.top, inputs, list(netlist.outputs),
                             refuted[0].counterexample if refuted else {}, 1)
             assert bool(refuted) == differs, what

@@ -53,5 +53,5 @@ def compile(model: Any, kind: Any = "float16", images: int = 1) -> Any:
 def load(path: str | Path) -> Compiled:
     """A network that `network.save(path)` wrote on the same kind of GPU, without tuning."""
     check_installed()
-    from dovetail.gpu.saved import load
+    from dovetail.gpu.loaded import load
     return load(path)

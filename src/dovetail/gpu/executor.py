@@ -22,6 +22,7 @@ from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
 from dovetail.gpu.library.part import described
 from dovetail.gpu.memory import MemoryPlan, planned
 from dovetail.gpu.remembered import for_gpu
+from dovetail.gpu.saved import save
 from dovetail.gpu.tuning import IN_PLACE_S, ChosenKernel, Options, Tuner, chosen, estimated
 from dovetail.ir import Array, Graph
 from dovetail.kernels.calls import Call, LibraryPart, Lowered
@@ -73,8 +74,7 @@ class Compiled:
 
     def save(self, path: str | Path) -> None:
         """Write the network with its kernels to a file that `dovetail.gpu.load` reads."""
-        from dovetail.gpu.saved import save  # it builds networks itself
-        save(self, path)
+        save(self.program, path)
 
     def summary(self) -> str:
         """Which kernels, and what PyTorch computes, in two lines."""

@@ -1,4 +1,4 @@
-"""Compiled networks in files: the graph and the chosen kernels, so that whoever loads one does not tune.
+"""Files of compiled networks: the graph and the chosen kernels, so that whoever loads one (`gpu.loaded`) does not tune.
 
 A file is a zip of the network as ONNX and of choices as JSON; nothing in it is executed.
 """
@@ -17,15 +17,10 @@ import triton
 
 from dovetail.errors import ModelError, UsageError
 from dovetail.files import replace_bytes
-from dovetail.gpu.executor import Compiled, assembled, gpu_here, in_order, options_of
 from dovetail.gpu.lane import Program
-from dovetail.gpu.launcher import TYPES, launcher_here
-from dovetail.gpu.precompile import precompile
+from dovetail.gpu.launcher import TYPES
 from dovetail.gpu.tuning import ChosenKernel
-from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.kernels.lower import lower
-from dovetail.numerics.tables import tabulate
 
 FORMAT = 1
 """Counts changes of the file's form."""
@@ -39,47 +34,24 @@ def versions() -> dict[str, str]:
             "triton": triton.__version__}
 
 
-def save(network: Compiled, path: str | Path) -> None:
+def save(program: Program, path: str | Path) -> None:
     """Write a network with its kernels."""
-    if network.program.functions:
+    if program.functions:
         raise UsageError("save: the network came from a module of PyTorch; save the module with torch.export.save, and compile "
                          "what torch.export.load gives: choices of kernels are remembered in DOVETAIL_CACHE")
     chosen = [{"run": s.run, "first": s.first, "last": s.last, "kernel": s.call.kernel, "key": s.call.key,
                "config": dict(s.config), "seconds": s.seconds}
-              for s in network.program.steps if isinstance(s, ChosenKernel)]
-    held = {"format": FORMAT, **versions(), "kind": network.lowered.kind, "images": network.images,
-            "avoided": sorted(network.program.avoided), "kernels": chosen}
+              for s in program.steps if isinstance(s, ChosenKernel)]
+    held = {"format": FORMAT, **versions(), "kind": program.lowered.kind, "images": program.lowered.images,
+            "avoided": sorted(program.avoided), "kernels": chosen}
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("choices.json", json.dumps(held, indent=1))
-        file.writestr("model.onnx", to_onnx(network.graph))
+        file.writestr("model.onnx", to_onnx(program.graph))
     replace_bytes(path, content.getvalue())
 
 
-def load(path: str | Path) -> Compiled:
-    """A saved network on this GPU, as it was saved; UsageError where it was made for another GPU or version."""
-    held, content = _contents(Path(path))
-    here = versions()
-    if differ := [f"{name} {held.get(name)}, here {own}" for name, own in here.items() if held.get(name) != own]:
-        raise UsageError(f"{path}: made with {'; '.join(differ)}; kernels were chosen for those: compile the model here")
-    graph, kind = tabulate(read_onnx(content).graph), held["kind"]
-    lowered = lower(graph, kind, gpu_here(), held["images"], library=True, avoided=held["avoided"])
-    ways = {(run, first, last, call.key): call for run, each in enumerate(options_of(lowered, whole=True))
-            for first, last, call in each}
-    parts = []
-    for one in held["kernels"]:
-        place = (one["run"], one["first"], one["last"], one["key"])
-        if place not in ways or one["config"] not in ways[place].configs:
-            raise ModelError(f"{path}: kernel {one['kernel']} of run {one['run']} is none of this version's; compile the model "
-                             "again")
-        parts.append(ChosenKernel(one["run"], one["first"], one["last"], ways[place], one["config"], one["seconds"]))
-    launcher = launcher_here(kind)
-    if launcher.device != "cpu":
-        precompile([launcher.described(part.call, part.config) for part in parts])
-    return assembled(Program(graph, lowered, in_order(lowered, parts), {}, frozenset(held["avoided"])), launcher)
-
-
-def _contents(path: Path) -> tuple[dict[str, Any], bytes]:
+def contents(path: Path) -> tuple[dict[str, Any], bytes]:
     try:
         with zipfile.ZipFile(path) as file:
             held = json.loads(file.read("choices.json"))

@@ -10,7 +10,7 @@ from dovetail.fpga import part as fpga_part
 from dovetail.fpga.part import SHELL
 from dovetail.fpga.proofs.framing import prove_registers
 from dovetail.fpga.proofs.parts import prove_design
-from dovetail.fpga.proofs.verdicts import Method, Proof, Status, timed
+from dovetail.fpga.proofs.verdicts import Method, Proof, Ruling, timed
 from dovetail.fpga.toolchain.tools import INSTALL_YOSYS, find_pyosys, find_yosys
 from dovetail.platform.device import Kind
 from dovetail.runtime.build import Build
@@ -41,7 +41,7 @@ def _shell(folder: Path, yosys: tuple[str, ...], on_proof: Callable[[Proof], Non
     """The register port of a stored shell."""
     found = []
     for path in sorted(folder.glob("*_control.v")):
-        otherwise = Proof(path.stem, "AXI shell", "AXI4-Lite: each request has one answer", Method.NONE, Status.SIMULATED)
+        otherwise = Proof(path.stem, "AXI shell", "AXI4-Lite: each request has one answer", Method.NONE, Ruling.SIMULATED)
         text = path.read_text(encoding="utf-8")
         found.append(timed(lambda stem=path.stem, text=text: prove_registers(  # type: ignore[misc]
             stem, {f"{stem}.v": text}, yosys), otherwise))

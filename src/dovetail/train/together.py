@@ -22,7 +22,7 @@ IDLE_S = 2e-5
 
 
 @dataclass(slots=True)
-class Lane:
+class TrainingLane:
     """Where one run at a time takes its steps."""
 
     stream: Any
@@ -55,7 +55,7 @@ def side_by_side(following: Callable[[], Steps | None], lanes: int, device: Any,
 
     After so many seconds those that still run are closed, which leaves their checkpoints. Returns the steps that were taken.
     """
-    every = [Lane(torch.cuda.Stream(device) if device.type == "cuda" else None) for _ in range(lanes)]
+    every = [TrainingLane(torch.cuda.Stream(device) if device.type == "cuda" else None) for _ in range(lanes)]
     ends, taken, may_begin = time.monotonic() + seconds, 0, True
     try:
         while time.monotonic() < ends and (may_begin or any(lane.steps for lane in every)):

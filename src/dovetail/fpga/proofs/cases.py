@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.proofs.netlist import Netlist, read_netlist
-from dovetail.fpga.proofs.verdicts import Method, Proof, Status, timed
+from dovetail.fpga.proofs.verdicts import Method, Proof, Ruling, timed
 from dovetail.fpga.rtl.modules import Module
 from dovetail.fpga.rtl.verilog import images, print_module
 
@@ -37,6 +37,6 @@ def texts(*modules: Module) -> dict[str, str]:
 def one(make: Callable[[Netlist], Proof], family: str, top: str) -> Callable[[Files, Sequence[str]], Iterator[Proof]]:
     """The single proof of a module."""
     def prove(files: Files, yosys: Sequence[str]) -> Iterator[Proof]:
-        otherwise = Proof(top, family, "its outputs are the reference's", Method.NONE, Status.SIMULATED)
+        otherwise = Proof(top, family, "its outputs are the reference's", Method.NONE, Ruling.SIMULATED)
         yield timed(lambda: make(read_netlist(files, top, yosys)), otherwise)
     return prove

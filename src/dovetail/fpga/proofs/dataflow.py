@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.errors import ToolError
-from dovetail.fpga.proofs.forms import Bounds, Form
+from dovetail.fpga.proofs.forms import Bounds, LinearForm
 from dovetail.fpga.proofs.netlist import Bit, Cell, Netlist
 from dovetail.fpga.proofs.solver import Term, Vectors
 
@@ -38,11 +38,11 @@ class Dataflow:
             self.constants.update((bit, str(number >> i & 1)) for i, bit in enumerate(netlist.bits(name)))
         self.numbers = {id(cell): number for number, cell in enumerate(netlist.cells)}
         self.traced: dict[tuple[Bit, int], Piece] = {}
-        self.forms: dict[Key, Form] = {}
+        self.forms: dict[Key, LinearForm] = {}
         self.bounds: dict[Any, Bounds] = {}
         self.terms: dict[Key, Term] = {}
         self.assumptions: dict[Key, Term] = {}
-        self.base: tuple[Form, Term] | None = None
+        self.base: tuple[LinearForm, Term] | None = None
 
     def piece(self, bit: Bit, clock: int) -> Piece:
         """What a wire is at a clock, registers and decided choices walked through."""
@@ -102,7 +102,7 @@ class Dataflow:
 
     # Integers.
 
-    def form(self, key: Key) -> Form:
+    def form(self, key: Key) -> LinearForm:
         """An integer equal to a key's bits modulo 2**width; a variable of its own where it is no sum."""
         stack = [key]
         while stack:
@@ -111,7 +111,7 @@ class Dataflow:
                 stack.pop()
             elif at[0] == "source":
                 self.bounds[at] = self.limits[at[1]]
-                self.forms[stack.pop()] = Form({at: 1})
+                self.forms[stack.pop()] = LinearForm({at: 1})
             elif self.cell(at).kind not in ("$add", "$sub", "$mul"):
                 self.forms[stack.pop()] = self._own(at, (0, (1 << self.width(at)) - 1))
             else:
@@ -123,11 +123,11 @@ class Dataflow:
                 self.forms[stack.pop()] = self._sum(at, inputs)
         return self.forms[key]
 
-    def _own(self, key: Any, bounds: Bounds) -> Form:
+    def _own(self, key: Any, bounds: Bounds) -> LinearForm:
         self.bounds[key] = bounds
-        return Form({key: 1})
+        return LinearForm({key: 1})
 
-    def _sum(self, key: Key, inputs: Mapping[str, tuple[Piece, ...]]) -> Form:
+    def _sum(self, key: Key, inputs: Mapping[str, tuple[Piece, ...]]) -> LinearForm:
         cell, width = self.cell(key), self.width(key)
         signed = bool(cell.parameters["A_SIGNED"] and cell.parameters["B_SIGNED"])
         left, right = (self.form_of(_extended(inputs[port], width, signed)) for port in ("A", "B"))
@@ -138,12 +138,12 @@ class Dataflow:
             return self._own(key, (0, (1 << width) - 1))
         return left.plus(right, 1 if cell.kind == "$add" else -1)
 
-    def form_of(self, pieces: tuple[Piece, ...]) -> Form:
+    def form_of(self, pieces: tuple[Piece, ...]) -> LinearForm:
         """An integer equal to bits side by side modulo 2**their number."""
         zeros = next((i for i, p in enumerate(pieces) if p != "0"), len(pieces))
         if all(isinstance(p, str) for p in pieces):
             top = len(pieces) - 1  # of two integers with these bits, the one nearer to zero
-            return Form({}, sum((-1 if i == top else 1) << i for i, p in enumerate(pieces) if p == "1"))
+            return LinearForm({}, sum((-1 if i == top else 1) << i for i, p in enumerate(pieces) if p == "1"))
         if zeros:
             return self.form_of(pieces[zeros:]).times(1 << zeros)
         run = _run(pieces)
@@ -156,14 +156,14 @@ class Dataflow:
             least = 0 if set(rest) == {"0"} else -(1 << run - 1) if set(rest) == {pieces[run - 1]} else None
             if least is not None:  # extended: the integer itself has to be known, not modulo 2**run alone
                 lo, _ = found.bounds(self.bounds)
-                moved = Form(found.weights, found.constant - (lo - least >> run << run))
+                moved = LinearForm(found.weights, found.constant - (lo - least >> run << run))
                 if moved.bounds(self.bounds)[1] < least + (1 << run):
                     return moved
         return self._own(("bits", pieces), (0, (1 << len(pieces)) - 1))
 
     # Bit vectors.
 
-    def take_as_base(self, form: Form, name: str) -> Term:
+    def take_as_base(self, form: LinearForm, name: str) -> Term:
         """Let one integer be a variable: every sum that is a multiple of it is written with it."""
         lo, hi = form.bounds(self.bounds)
         width = max(hi.bit_length(), (-lo - 1).bit_length() if lo < 0 else 0) + 1

@@ -23,7 +23,7 @@ RESET_CLOCKS = 2
 """Clocks of reset in front of an exploration."""
 
 
-class Watch:
+class StateWatch:
     """The wires of all states in one clock, by name."""
 
     def __init__(self, netlist: Netlist, wires: Mapping[Bit, Codes]) -> None:
@@ -52,7 +52,7 @@ class Monitor(Protocol):
     def owes(self, numbers: Integers) -> NDArray[np.bool_]:
         """States in which an output has to leave even if nothing more is offered."""
 
-    def observe(self, watch: Watch, numbers: Integers) -> tuple[Integers, Mapping[int, NDArray[np.bool_]],
+    def observe(self, watch: StateWatch, numbers: Integers) -> tuple[Integers, Mapping[int, NDArray[np.bool_]],
                                                                  Mapping[str, NDArray[np.bool_]], NDArray[np.bool_]]:
         """The next numbers, the inputs that took a beat, the states that break a rule, by rule, and where an output left."""
 
@@ -94,7 +94,7 @@ def explore(netlist: Netlist, offered: Offered, monitor: Monitor, cut: Sequence[
         clocks, fresh = clocks + 1, []
         for number, choice in enumerate(choices):
             wires = machine.wires(state, _inputs(machine, offered, choice, len(state)))
-            after, took, broken, _ = monitor.observe(Watch(netlist, wires), numbers[:, kept:])
+            after, took, broken, _ = monitor.observe(StateWatch(netlist, wires), numbers[:, kept:])
             possible = ~((numbers[:, :kept] == 1) & ~_valids(offered, choice)[:kept]).any(axis=1)
             for rule, where in broken.items():
                 if (where & possible).any():
@@ -177,7 +177,7 @@ def _stuck(machine: TokenMachine, offered: Offered, monitor: Monitor, state: Cod
         return None
     for _ in range(monitor.patience):
         wires = machine.wires(state, _inputs(machine, offered, choice, len(state)))
-        numbers, took, _, left = monitor.observe(Watch(machine.netlist, wires), numbers)
+        numbers, took, _, left = monitor.observe(StateWatch(machine.netlist, wires), numbers)
         state = _moved(machine, state, wires, took)
         state, numbers, waiting = state[~left], numbers[~left], waiting[~left]
         if not len(waiting):

@@ -21,8 +21,8 @@ from dovetail.fpga.proofs.cases import Case, Files, one, texts
 from dovetail.fpga.proofs.netlist import Netlist
 from dovetail.fpga.proofs.obligations import Computed, prove_outputs
 from dovetail.fpga.proofs.solver import Term, Vectors
-from dovetail.fpga.proofs.specification import Rounding
-from dovetail.fpga.proofs.verdicts import Method, Proof, Status, timed
+from dovetail.fpga.proofs.specification import WantedRounding
+from dovetail.fpga.proofs.verdicts import Method, Proof, Ruling, timed
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.ir import Constant, Graph, Node, Op, Scheme, Tensor, Window
 from dovetail.ir.tensor import scheme_of_scales
@@ -55,7 +55,7 @@ def node_case(name: str, family: str, op: Op, shapes: Sequence[tuple[int, ...]],
                 yield replace(proof, part=f"{name}: {proof.part}")
         for fifo in (n for n in given if n.endswith("_fifo.v")):
             module = fifo.removesuffix(".v")
-            otherwise = Proof(module, "FIFO", "every beat leaves once, in order", Method.NONE, Status.SIMULATED)
+            otherwise = Proof(module, "FIFO", "every beat leaves once, in order", Method.NONE, Ruling.SIMULATED)
             yield timed(partial(parts.prove_fifo, module, given[fifo], yosys), otherwise)
 
     return Case(name, family, files, station.engines[-1].modules[0].name, prove)
@@ -138,12 +138,12 @@ def streams() -> list[Case]:
 
 
 def _fifo(files: Files, yosys: Sequence[str]) -> Iterator[Proof]:
-    otherwise = Proof("fifo", "FIFO", "", Method.NONE, Status.SIMULATED)
+    otherwise = Proof("fifo", "FIFO", "", Method.NONE, Ruling.SIMULATED)
     yield timed(lambda: parts.prove_fifo("fifo", files["fifo.v"], yosys), otherwise)
 
 
 def _fork(branches: int, files: Files, yosys: Sequence[str]) -> Iterator[Proof]:
-    otherwise = Proof("fork", "FIFO", "", Method.NONE, Status.SIMULATED)
+    otherwise = Proof("fork", "FIFO", "", Method.NONE, Ruling.SIMULATED)
     yield timed(lambda: parts.prove_fork("fork", files["fork.v"], branches, yosys), otherwise)
 
 
@@ -161,14 +161,14 @@ def folded() -> list[Case]:
     x, w = (0, 255), (-128, 127)
     soft = soft_multiplier("soft", x, w)
     product = Computed(("x", "w"), lambda v, t: v.make("BV_MUL", [v.fitted(t[0], 20, True), v.fitted(
-        v.fitted(v.extract(t[1], 0, 8), 20, True), 20, True)]), (-(1 << 16), 1 << 16), Rounding())
+        v.fitted(v.extract(t[1], 0, 8), 20, True), 20, True)]), (-(1 << 16), 1 << 16), WantedRounding())
 
     def multiplies(netlist: Netlist) -> Proof:
         statement = "the product of x and w"
         for value in range(x[0], x[1] + 1):
             made = prove_outputs("soft", "folded lane", netlist, {"x": (value, value), "w": (0, 255)}, [product],
                                  len(netlist.bits("y")), "y")
-            if made.status is not Status.PROVEN:
+            if made.status is not Ruling.PROVEN:
                 return replace(made, states=statement)
         return replace(made, states=statement, size="16 bits", detail="256 activations, each with every weight")
 
@@ -182,7 +182,7 @@ def _lane_case(name: str, weights: IntMatrix, bias: list[int], scale: tuple[int,
     ranges = ranges_of([weights[:, s] for s in range(weights.shape[1])], x)
     constants = constants_of(bias, rescale)
     lane = lane_module("lane", weights.shape[2], x, w, ranges, int(weights.shape[1] > 1), constants, rescale)
-    rounding = Rounding(scale[0], 1, scale[1], 0, (-128, 127))
+    rounding = WantedRounding(scale[0], 1, scale[1], 0, (-128, 127))
 
     def prove(netlist: Netlist) -> Proof:
         return lanes.prove_lane("lane", netlist, weights, x, w, bias, constants, rounding)
@@ -252,7 +252,7 @@ def _coded(op: ir.Coded, stored: IntMatrix, products: IntMatrix, steps: IntMatri
             count = vectors.make("BV_ADD", [count, vectors.fitted(reached, width, False)])
         return count
 
-    return Computed(tuple(wanted.tap(c, 0, 0) for c in range(taps)), make, (0, (1 << op.output_bits) - 1), Rounding())
+    return Computed(tuple(wanted.tap(c, 0, 0) for c in range(taps)), make, (0, (1 << op.output_bits) - 1), WantedRounding())
 
 
 def cases() -> list[Case]:

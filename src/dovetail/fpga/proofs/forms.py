@@ -10,13 +10,13 @@ Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Form:
+class LinearForm:
     """sum of weights[v] * v, and a constant; every variable takes every value of its bounds."""
 
     weights: Mapping[Hashable, int]
     constant: int = 0
 
-    def plus(self, other: Form, sign: int = 1) -> Form:
+    def plus(self, other: LinearForm, sign: int = 1) -> LinearForm:
         weights = dict(self.weights)
         for variable, weight in other.weights.items():
             total = weights.get(variable, 0) + sign * weight
@@ -24,10 +24,10 @@ class Form:
                 weights[variable] = total
             else:
                 weights.pop(variable, None)
-        return Form(weights, self.constant + sign * other.constant)
+        return LinearForm(weights, self.constant + sign * other.constant)
 
-    def times(self, factor: int) -> Form:
-        return Form({v: w * factor for v, w in self.weights.items()} if factor else {}, self.constant * factor)
+    def times(self, factor: int) -> LinearForm:
+        return LinearForm({v: w * factor for v, w in self.weights.items()} if factor else {}, self.constant * factor)
 
     def bounds(self, of: Mapping[Hashable, Bounds]) -> Bounds:
         """The least and the largest value, exactly: variables do not depend on each other."""
@@ -38,12 +38,12 @@ class Form:
             hi += weight * ends[weight > 0]
         return lo, hi
 
-    def primitive(self) -> tuple[Form, int, int]:
+    def primitive(self) -> tuple[LinearForm, int, int]:
         """(form, factor, offset): this one is factor * form + offset, and the form's weights share no factor."""
         factor = gcd(*self.weights.values()) or 1
-        return Form({v: w // factor for v, w in self.weights.items()}), factor, self.constant
+        return LinearForm({v: w // factor for v, w in self.weights.items()}), factor, self.constant
 
-    def multiple_of(self, primitive: Form) -> tuple[int, int] | None:
+    def multiple_of(self, primitive: LinearForm) -> tuple[int, int] | None:
         """(factor, offset) such that this is factor * primitive + offset; None where it is not, or a constant."""
         if not self.weights or self.weights.keys() != primitive.weights.keys():
             return None

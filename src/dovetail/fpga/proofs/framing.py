@@ -23,8 +23,8 @@ from dovetail.fpga.proofs.exploration import Offered
 from dovetail.fpga.proofs.induction import Inductive, Rule, StepRule, all_hold, implied, stays
 from dovetail.fpga.proofs.netlist import Netlist, read_netlist
 from dovetail.fpga.proofs.solver import Term, Vectors
-from dovetail.fpga.proofs.streams import Moves, Place, Stream
-from dovetail.fpga.proofs.verdicts import Method, Proof, Status, timed
+from dovetail.fpga.proofs.streams import Flow, Moves, Place
+from dovetail.fpga.proofs.verdicts import Method, Proof, Ruling, timed
 
 DETECTED = 3
 """Wrong bits of a cell that no checksum of this length lets pass."""
@@ -96,7 +96,7 @@ def _checked(form: cells.CellFormat, netlist: Netlist) -> Proof:
     flow = Dataflow(netlist, {"body": (0, (1 << form.body_bits) - 1)}, Vectors(), {"advance": 1})
     both = [flow.pieces(netlist.drivers[netlist.bits(name)[0]][0].ports["D"], 0) for name in ("check", "checked_body")]
     zero, columns = checksum_columns(form)
-    proof = Proof("sender", "link framing", "a cell's checksum is the CRC-32 of the body beside it", Method.LINEAR, Status.PROVEN,
+    proof = Proof("sender", "link framing", "a cell's checksum is the CRC-32 of the body beside it", Method.LINEAR, Ruling.PROVEN,
                   f"{form.body_bits} bits")
     expected = [(sum((column >> row & 1) << i for i, column in enumerate(columns)), zero >> row & 1)
                 for row in range(cells.CHECK_BITS)]
@@ -109,9 +109,9 @@ def _linear(proof: Proof, flow: Dataflow, pieces: tuple[Piece, ...], source: str
     try:
         found = parities_of(flow, pieces, source)
     except ToolError as error:
-        return replace(proof, status=Status.REFUTED, detail=str(error))
+        return replace(proof, status=Ruling.REFUTED, detail=str(error))
     wrong = [i for i, (own, wanted) in enumerate(zip(found, expected, strict=True)) if own != wanted]
-    return replace(proof, status=Status.REFUTED, detail=f"bits {wrong} differ") if wrong else proof
+    return replace(proof, status=Ruling.REFUTED, detail=f"bits {wrong} differ") if wrong else proof
 
 
 def _detected(form: cells.CellFormat, netlist: Netlist) -> Proof:
@@ -126,7 +126,7 @@ def _detected(form: cells.CellFormat, netlist: Netlist) -> Proof:
     pairs = {a ^ b for i, a in enumerate(columns) for b in columns[:i]}
     passes = 0 in columns or len(set(columns)) < len(columns) or bool(pairs & set(columns))
     proof = Proof("receiver", "link framing", f"whole cells pass, and with 1 to {DETECTED} wrong bits none does", Method.LINEAR,
-                  Status.REFUTED if passes else Status.PROVEN, f"{form.bits} bits",
+                  Ruling.REFUTED if passes else Ruling.PROVEN, f"{form.bits} bits",
                   detail="some errors cancel" if passes else f"no {DETECTED} of {len(columns)} columns cancel")
     return _linear(proof, flow, flow.pieces(register.ports["D"], 0), "word", expected)
 
@@ -167,7 +167,7 @@ def axi() -> list[Case]:
 
 
 def _registers(files: Files, yosys: Sequence[str]) -> Iterator[Proof]:
-    otherwise = Proof("control", "AXI shell", "", Method.NONE, Status.SIMULATED)
+    otherwise = Proof("control", "AXI shell", "", Method.NONE, Ruling.SIMULATED)
     yield timed(lambda: prove_registers("control", files, yosys), otherwise)
 
 
@@ -224,8 +224,8 @@ def _packs(port: StreamPort, bus_bits: int, netlist: Netlist) -> Proof:
             beat, bit = divmod(place, bits)
             own.append((0, beat, bit) if beat < port.beats and bit < port.data_bits else 0)
         places.append((*own, int(word == words - 1)))
-    monitor = Moves((Stream("in_valid", "in_ready", ("in_data",)),), (port.beats,),
-                    (Stream("out_valid", "out_ready", ("out_data", "out_last")),), (tuple(places),), 16)
+    monitor = Moves((Flow("in_valid", "in_ready", ("in_data",)),), (port.beats,),
+                    (Flow("out_valid", "out_ready", ("out_data", "out_last")),), (tuple(places),), 16)
     statement = "AXI4-Stream: words are the pixels, in order, the last one marked"
     return obligations.prove_moves("packer", "AXI shell", statement, netlist,
                                    Offered(("in_valid", "out_ready"), {"in_data": "in_valid"}), monitor)

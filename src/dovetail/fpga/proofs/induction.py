@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from dovetail.fpga.proofs.dataflow import Dataflow
 from dovetail.fpga.proofs.netlist import Netlist
-from dovetail.fpga.proofs.solver import Answer, Term, Vectors, Verdict
+from dovetail.fpga.proofs.solver import SolverAnswer, SolverVerdict, Term, Vectors
 
 See = Callable[[str], Term]
 """The value of a wire in a state, by its name."""
@@ -62,13 +62,13 @@ class _Clock:
         return self.vectors.side_by_side(found)
 
 
-def induct(netlist: Netlist, what: Inductive, limit_s: float = 60.0) -> tuple[str | None, Answer]:
+def induct(netlist: Netlist, what: Inductive, limit_s: float = 60.0) -> tuple[str | None, SolverAnswer]:
     """The first rule that is not shown, with a state in which it breaks; None where all are."""
     vectors = Vectors(limit_s)
     after_reset = _Clock(netlist, vectors, what.cut, 1)
     for name, rule in {**what.rules, **what.begins}.items():
         answer = vectors.ask([_not(vectors, rule(vectors, after_reset.next))])
-        if answer.verdict is not Verdict.IMPOSSIBLE:
+        if answer.verdict is not SolverVerdict.IMPOSSIBLE:
             return f"{name}, behind reset", answer
     clock = _Clock(netlist, vectors, what.cut, 0)
     held = [rule(vectors, clock.now) for rule in what.rules.values()]
@@ -76,9 +76,9 @@ def induct(netlist: Netlist, what: Inductive, limit_s: float = 60.0) -> tuple[st
     goals |= {name: rule(vectors, clock.now, clock.next) for name, rule in what.steps.items()}
     for name, goal in goals.items():
         answer = vectors.ask([*held, _not(vectors, goal)])
-        if answer.verdict is not Verdict.IMPOSSIBLE:
+        if answer.verdict is not SolverVerdict.IMPOSSIBLE:
             return name, answer
-    return None, Answer(Verdict.IMPOSSIBLE, {})
+    return None, SolverAnswer(SolverVerdict.IMPOSSIBLE, {})
 
 
 def _not(vectors: Vectors, bit: Term) -> Term:

@@ -10,13 +10,13 @@ import numpy as np
 from dovetail.fpga.engines.folded import joined
 from dovetail.fpga.engines.lane import FilterConstants
 from dovetail.fpga.proofs.dataflow import Dataflow
-from dovetail.fpga.proofs.forms import Form
+from dovetail.fpga.proofs.forms import LinearForm
 from dovetail.fpga.proofs.netlist import Netlist
 from dovetail.fpga.proofs.obligations import Computed, prove_outputs
-from dovetail.fpga.proofs.solver import Term, Vectors, Verdict
-from dovetail.fpga.proofs.specification import Rounding
+from dovetail.fpga.proofs.solver import SolverVerdict, Term, Vectors
+from dovetail.fpga.proofs.specification import WantedRounding
 from dovetail.fpga.proofs.sums import Summed, prove_sum
-from dovetail.fpga.proofs.verdicts import Method, Proof, Status
+from dovetail.fpga.proofs.verdicts import Method, Proof, Ruling
 from dovetail.fpga.rtl.expressions import bit_width
 from dovetail.hardware.adders.graph import IntMatrix
 
@@ -33,10 +33,10 @@ def fixed_of(weights: Sequence[int], w: Bounds, constants: FilterConstants, numb
 
 
 def prove_lane(name: str, netlist: Netlist, weights: IntMatrix, x: Bounds, w: Bounds, bias: Sequence[int],
-               constants: FilterConstants, rounding: Rounding, limit_s: float = 60.0) -> Proof:
+               constants: FilterConstants, rounding: WantedRounding, limit_s: float = 60.0) -> Proof:
     """A lane for all inputs and every filter of `weights` (filters, slices, taps), whose biases are those of the layer."""
     filters, slices, taps = weights.shape
-    proof = Proof(name, "folded lane", "sums of products over slices, rounded and saturated", Method.SUMS, Status.PROVEN,
+    proof = Proof(name, "folded lane", "sums of products over slices, rounded and saturated", Method.SUMS, Ruling.PROVEN,
                   f"{taps * bit_width(*x)} bits x {filters} filters x {slices} slices")
     sources = {f"x_{i}": x for i in range(taps)}
     for number in range(filters):
@@ -44,19 +44,19 @@ def prove_lane(name: str, netlist: Netlist, weights: IntMatrix, x: Bounds, w: Bo
             flow = Dataflow(netlist, sources, Vectors(limit_s), fixed_of(weights[number, 0], w, constants, number))
             named = {f"x_{i}": int(v) for i, v in enumerate(weights[number, 0])}
             found = prove_sum(flow, netlist.bits("y"), Summed(named, int(bias[number]), rounding))
-            if found.verdict is not Verdict.IMPOSSIBLE:
+            if found.verdict is not SolverVerdict.IMPOSSIBLE:
                 given = {**found.values, **fixed_of(weights[number, 0], w, constants, number)}
-                return replace(proof, status=Status.REFUTED, detail=f"filter {number} differs", counterexample={"taps": given})
+                return replace(proof, status=Ruling.REFUTED, detail=f"filter {number} differs", counterexample={"taps": given})
             continue
         broken = _accumulates(netlist, weights[number], sources, w, constants, number)
         if broken:
-            return replace(proof, status=Status.REFUTED, detail=f"filter {number}: {broken}")
+            return replace(proof, status=Ruling.REFUTED, detail=f"filter {number}: {broken}")
         ends = [int(np.where(weights[number] > 0, weights[number] * x[k], weights[number] * x[1 - k]).sum()) for k in (0, 1)]
         flow = Dataflow(netlist, {"running": (ends[0], ends[1])}, Vectors(limit_s),
                         fixed_of(weights[number, 0], w, constants, number))
         found = prove_sum(flow, netlist.bits("y"), Summed({"running": 1}, int(bias[number]), rounding))
-        if found.verdict is not Verdict.IMPOSSIBLE:
-            return replace(proof, status=Status.REFUTED, detail=f"filter {number}: its rounding differs",
+        if found.verdict is not SolverVerdict.IMPOSSIBLE:
+            return replace(proof, status=Ruling.REFUTED, detail=f"filter {number}: its rounding differs",
                            counterexample={"taps": found.values})
     return proof
 
@@ -74,7 +74,7 @@ def _accumulates(netlist: Netlist, weights: IntMatrix, sources: Mapping[str, Bou
             pieces = flow.pieces(register.ports["D"], 0)
             found = flow.form_of(pieces)
             clocks = {clock for name, clock in flow.sources(pieces) if name != "running"}
-            expected = Form({}) if starts and works else flow.form(("source", "running", 0))
+            expected = LinearForm({}) if starts and works else flow.form(("source", "running", 0))
             if works:
                 if len(clocks) != 1:
                     return "a slice's products are of different clocks"
@@ -87,7 +87,7 @@ def _accumulates(netlist: Netlist, weights: IntMatrix, sources: Mapping[str, Bou
     return ""
 
 
-def reduced(form: Form, width: int) -> tuple[dict[object, int], int]:
+def reduced(form: LinearForm, width: int) -> tuple[dict[object, int], int]:
     """A form modulo 2**width."""
     whole = 1 << width
     return {v: weight % whole for v, weight in form.weights.items() if weight % whole}, form.constant % whole
@@ -110,14 +110,14 @@ def prove_pair(name: str, netlist: Netlist, x: Bounds, w: Bounds, limit_s: float
         return vectors.make("BV_MUL", [whole, vectors.fitted(terms[0], 2 * (narrow + wide), True)])
 
     ends = [a * b for a in x for b in (w[0], w[1] + 1, w[0] - 1)]
-    both = [Computed(("x_0", "w"), make, (min(ends), max(ends)), Rounding()) for make in (of_lower, of_upper)]
+    both = [Computed(("x_0", "w"), make, (min(ends), max(ends)), WantedRounding()) for make in (of_lower, of_upper)]
     width = len(netlist.bits("y")) // 2
     done = 0
-    proof = Proof(name, "packed DSP product pair", "both products of a multiplier are exact", Method.SMT, Status.PROVEN)
+    proof = Proof(name, "packed DSP product pair", "both products of a multiplier are exact", Method.SMT, Ruling.PROVEN)
     for value in range(x[0], x[1] + 1):  # one activation after the other: with it fixed, products are sums
         whole = {"x_0": (value, value), "w": (0, (1 << narrow + wide) - 1)}
         found = prove_outputs(name, proof.family, netlist, whole, both, width, "y", limit_s)
         done += 1
-        if found.status is not Status.PROVEN:
+        if found.status is not Ruling.PROVEN:
             return replace(found, method=proof.method, states=proof.states)
     return replace(proof, size=f"{bit_width(*x) + narrow + wide} bits", detail=f"{done} activations, each with every pair")

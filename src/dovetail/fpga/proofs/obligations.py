@@ -11,11 +11,11 @@ from dovetail.fpga.proofs.dataflow import Dataflow
 from dovetail.fpga.proofs.exploration import Explored, Monitor, Offered, explore
 from dovetail.fpga.proofs.induction import Inductive, credits, induct
 from dovetail.fpga.proofs.netlist import Bit, Netlist
-from dovetail.fpga.proofs.solver import Term, Vectors, Verdict
-from dovetail.fpga.proofs.specification import Rounding
-from dovetail.fpga.proofs.streams import Moves, Place, Stream, Window
+from dovetail.fpga.proofs.solver import SolverVerdict, Term, Vectors
+from dovetail.fpga.proofs.specification import WantedRounding
+from dovetail.fpga.proofs.streams import Flow, Moves, Place, TokenWindow
 from dovetail.fpga.proofs.sums import DIFFERENT, Summed, common_clock, prove_sum
-from dovetail.fpga.proofs.verdicts import Method, Proof, Status
+from dovetail.fpga.proofs.verdicts import Method, Proof, Ruling
 from dovetail.hardware.streaming import CREDIT_RESERVE, OUTPUT_COUNT_STAGES, Raster
 
 MOST_STATES = 40_000
@@ -31,7 +31,7 @@ class Computed:
     sources: tuple[str, ...]
     make: Callable[[Vectors, Sequence[Term]], Term]
     limits: tuple[int, int]
-    rounding: Rounding
+    rounding: WantedRounding
 
 
 Output = Summed | Computed
@@ -41,16 +41,16 @@ def prove_moves(part: str, family: str, statement: str, netlist: Netlist, offere
                 cut: Sequence[str] = (), most_states: int = MOST_STATES) -> Proof:
     """That a module, or a part of it, moves the right beats, by all of its states."""
     found = explore(netlist, offered, monitor, cut, most_states)
-    return _explored(Proof(part, family, statement, Method.EXHAUSTION, Status.PROVEN), found)
+    return _explored(Proof(part, family, statement, Method.EXHAUSTION, Ruling.PROVEN), found)
 
 
 def _explored(proof: Proof, found: Explored) -> Proof:
     size = f"{found.states:,} states"
     if found.broken is not None:
-        return replace(proof, status=Status.REFUTED, size=size, detail=f"not so: {found.broken}",
+        return replace(proof, status=Ruling.REFUTED, size=size, detail=f"not so: {found.broken}",
                        counterexample={"clocks": [dict(clock) for clock in found.trace]})
     if not found.closed:
-        return replace(proof, status=Status.BOUNDED, size=size, detail=f"to {found.clocks} clocks behind reset")
+        return replace(proof, status=Ruling.BOUNDED, size=size, detail=f"to {found.clocks} clocks behind reset")
     return replace(proof, size=size)
 
 
@@ -60,15 +60,15 @@ def prove_window(part: str, netlist: Netlist, raster: Raster, form: Format, fill
     channels, (rows, columns) = form.fields, raster.window.kernel
     taps = {(c, i, j): f"x{c}_{i}_{j}" for c in range(channels) for i in range(rows) for j in range(columns)}
     proof = Proof(part, "window and padding", "taps are the window's pixels, the fill in the padding", Method.EXHAUSTION,
-                  Status.PROVEN)
+                  Ruling.PROVEN)
     if len(taps) > MOST_TAPS or raster.steps * 8 > most_states:
-        return replace(proof, status=Status.SIMULATED, method=Method.NONE,
+        return replace(proof, status=Ruling.SIMULATED, method=Method.NONE,
                        detail=f"{raster.steps} steps a frame, {len(taps)} taps: more than are followed")
     emit = "emit" if raster.counted and "emit" in netlist.names else "step"
     delay = raster.stages - (OUTPUT_COUNT_STAGES if raster.counted else 0)
     cone = without_ready(netlist.cone(["in0_ready", "step", emit, *taps.values()], ["may_step"]))
     found = explore(cone, Offered(("may_step", "in0_valid"), {"in0_data": "in0_valid"}),
-                    Window(raster, form, fill, emit, delay, taps), ["may_step"], most_states, limit_s)
+                    TokenWindow(raster, form, fill, emit, delay, taps), ["may_step"], most_states, limit_s)
     return _explored(proof, found)
 
 
@@ -81,8 +81,8 @@ def prove_beats(part: str, family: str, netlist: Netlist, forms: Sequence[Format
                 places: Sequence[Sequence[Place]], patience: int) -> Proof:
     """That an engine which moves beats sends the right ones to its output FIFO, whenever it may."""
     cone = without_ready(netlist.cone(["beat", "beat_valid", *(f"in{i}_ready" for i in range(len(forms)))], ["may_step"]))
-    inputs = tuple(Stream(f"in{i}_valid", f"in{i}_ready", (f"in{i}_data",)) for i in range(len(forms)))
-    monitor = Moves(inputs, tuple(taken), (Stream("beat_valid", None, ("beat",)),), (tuple(tuple(p) for p in places),), patience)
+    inputs = tuple(Flow(f"in{i}_valid", f"in{i}_ready", (f"in{i}_data",)) for i in range(len(forms)))
+    monitor = Moves(inputs, tuple(taken), (Flow("beat_valid", None, ("beat",)),), (tuple(tuple(p) for p in places),), patience)
     free = ("may_step", *(s.valid for s in inputs))
     return prove_moves(part, family, "beats are the inputs' beats, in order", cone,
                        Offered(free, {s.data[0]: s.valid for s in inputs}), monitor, ["may_step"])
@@ -93,37 +93,37 @@ def prove_outputs(part: str, family: str, netlist: Netlist, sources: Mapping[str
     """That a beat's fields are what they have to be, of sources that all are seen at one clock."""
     vectors, clocks, open_fields = Vectors(limit_s), set[int](), list[int]()
     flow, bits = Dataflow(netlist, sources, vectors), netlist.bits(beat)
-    proof = Proof(part, family, "outputs are exact sums, rounded half to even and saturated", Method.SUMS, Status.PROVEN)
+    proof = Proof(part, family, "outputs are exact sums, rounded half to even and saturated", Method.SUMS, Ruling.PROVEN)
     if any(isinstance(o, Computed) for o in outputs):
         proof = replace(proof, method=Method.SMT, states="outputs are the integers' function of the taps")
     for place, output in enumerate(outputs):
         own = bits[place * field_bits:(place + 1) * field_bits]
         verdict, clock, values = _field(flow, own, output)
         if clock == DIFFERENT:
-            return replace(proof, status=Status.REFUTED, detail=f"output {place} joins values of different clocks")
-        if verdict is Verdict.POSSIBLE:
-            return replace(proof, status=Status.REFUTED, detail=f"output {place} differs", counterexample={"taps": values})
-        if verdict is Verdict.UNKNOWN:
+            return replace(proof, status=Ruling.REFUTED, detail=f"output {place} joins values of different clocks")
+        if verdict is SolverVerdict.POSSIBLE:
+            return replace(proof, status=Ruling.REFUTED, detail=f"output {place} differs", counterexample={"taps": values})
+        if verdict is SolverVerdict.UNKNOWN:
             open_fields.append(place)
         clocks |= {clock} if clock is not None else set()
     if len(clocks) > 1:
-        return replace(proof, status=Status.REFUTED, detail=f"outputs of one beat are of clocks {sorted(clocks)}")
+        return replace(proof, status=Ruling.REFUTED, detail=f"outputs of one beat are of clocks {sorted(clocks)}")
     width = sum(len(netlist.bits(name)) for name in sources)
     proof = replace(proof, size=f"{width:,} bits to {len(outputs) * field_bits:,}")
     if open_fields:
-        return replace(proof, status=Status.BOUNDED, detail=f"outputs {open_fields} not decided in {limit_s:g} s each, "
+        return replace(proof, status=Ruling.BOUNDED, detail=f"outputs {open_fields} not decided in {limit_s:g} s each, "
                        f"{len(outputs) - len(open_fields)} of {len(outputs)} proven")
     return replace(proof, detail=f"{-clocks.pop()} clocks behind the taps" if clocks else "constant")
 
 
-def _field(flow: Dataflow, bits: Sequence[Bit], output: Output) -> tuple[Verdict, int | None, Mapping[str, int]]:
+def _field(flow: Dataflow, bits: Sequence[Bit], output: Output) -> tuple[SolverVerdict, int | None, Mapping[str, int]]:
     if isinstance(output, Summed):
         found = prove_sum(flow, bits, output)
         return found.verdict, found.clock, found.values
     vectors, pieces = flow.vectors, flow.pieces(bits, 0)
     clock = common_clock(flow, pieces)
     if clock == DIFFERENT:
-        return Verdict.POSSIBLE, clock, {}
+        return SolverVerdict.POSSIBLE, clock, {}
     vectors.constants.clear()
     flow.base, flow.terms, flow.assumptions = None, {}, {}
     width = max((max(abs(end) for end in output.limits)).bit_length() + 2,
@@ -146,7 +146,7 @@ def prove_flags(part: str, family: str, netlist: Netlist, emit: str, clocks: int
     found = flow.pieces(netlist.bits("beat_valid"), 0)
     right = found == ((("source", emit, -clocks), 0),)
     return Proof(part, family, "a beat is valid when its step had an output", Method.LINEAR,
-                 Status.PROVEN if right else Status.REFUTED, f"{clocks} clocks", 0.0,
+                 Ruling.PROVEN if right else Ruling.REFUTED, f"{clocks} clocks", 0.0,
                  "" if right else f"found {found}, expected {emit} {clocks} clocks before")
 
 
@@ -171,18 +171,18 @@ def prove_invariant(part: str, family: str, statement: str, netlist: Netlist, wh
     """That rules hold for all time, by induction."""
     broken, answer = induct(netlist, what, limit_s)
     size = f"{sum(len(r.ports['Q']) for r in netlist.registers):,} bits of state"
-    proof = Proof(part, family, statement, Method.INDUCTION, Status.PROVEN, size)
+    proof = Proof(part, family, statement, Method.INDUCTION, Ruling.PROVEN, size)
     if broken is None:
         return proof
-    if answer.verdict is Verdict.UNKNOWN:
-        return replace(proof, status=Status.SIMULATED, detail=f"not decided in {limit_s:g} s: {broken}")
+    if answer.verdict is SolverVerdict.UNKNOWN:
+        return replace(proof, status=Ruling.SIMULATED, detail=f"not decided in {limit_s:g} s: {broken}")
     values = {name: value for name, value in answer.values.items() if value}
-    return replace(proof, status=Status.REFUTED, detail=f"not kept: {broken}", counterexample={"state": values})
+    return replace(proof, status=Ruling.REFUTED, detail=f"not kept: {broken}", counterexample={"state": values})
 
 
 def clocks_of(proof: Proof) -> int:
     """Clocks from taps to outputs that a proof of outputs found; ToolError where it found none."""
     number = proof.detail.partition(" ")[0]
-    if proof.status is not Status.PROVEN or not number.isdigit():
+    if proof.status is not Ruling.PROVEN or not number.isdigit():
         raise ToolError(f"{proof.part}: its outputs are not proven, so their clock is not known")
     return int(number)

@@ -15,8 +15,8 @@ from dovetail.fpga.network import Station, make_network
 from dovetail.fpga.proofs import obligations, wanted
 from dovetail.fpga.proofs.exploration import Offered
 from dovetail.fpga.proofs.netlist import Netlist, read_netlist
-from dovetail.fpga.proofs.streams import Moves, Place, Stream
-from dovetail.fpga.proofs.verdicts import Method, Proof, Status, timed
+from dovetail.fpga.proofs.streams import Flow, Moves, Place
+from dovetail.fpga.proofs.verdicts import Method, Proof, Ruling, timed
 from dovetail.hardware.folds import Fold
 from dovetail.hardware.streaming import OUTPUT_COUNT_STAGES, Raster
 from dovetail.ir import Graph, Node, Window
@@ -67,7 +67,7 @@ def _of_modules(design: Design, names: set[str]) -> dict[str, str]:
 
 
 def _simulated(part: str, family: str, why: str) -> Proof:
-    return Proof(part, family, "its outputs are the reference's", Method.NONE, Status.SIMULATED, detail=why)
+    return Proof(part, family, "its outputs are the reference's", Method.NONE, Ruling.SIMULATED, detail=why)
 
 
 def engine_proofs(graph: Graph, node: Node | None, station: Station, engine: Engine, files: Mapping[str, str],
@@ -123,7 +123,7 @@ def _windowed(graph: Graph, node: Node, engine: Engine, netlist: Netlist, family
                                                    wanted.outputs(graph, node, (form,), engine.output),
                                                    engine.output.bits, limit_s=limit_s), _simulated(top, family, ""))
     yield made
-    if made.status is not Status.PROVEN or made.detail == "constant":
+    if made.status is not Ruling.PROVEN or made.detail == "constant":
         return
     emit = "emit" if raster.counted and "emit" in netlist.names else "step"
     delay = raster.stages - (OUTPUT_COUNT_STAGES if raster.counted else 0)
@@ -139,7 +139,7 @@ def _elementwise(graph: Graph, node: Node, engine: Engine, netlist: Netlist, fam
                                                    wanted.outputs(graph, node, forms, engine.output),
                                                    engine.output.bits, limit_s=limit_s), _simulated(top, family, ""))
     yield made
-    if made.status is not Status.PROVEN or made.detail == "constant":
+    if made.status is not Ruling.PROVEN or made.detail == "constant":
         return
     yield timed(lambda: obligations.prove_flags(top, family, netlist, "step", obligations.clocks_of(made) + 1),
                 _simulated(top, family, ""))
@@ -151,9 +151,9 @@ def prove_pairing(top: str, family: str, netlist: Netlist, forms: Sequence[Forma
     names = [(i, c, name) for i, c, name in names if name in netlist.names]
     ends = [*(name for _, _, name in names), "valid[0]", *(f"in{i}_ready" for i in range(len(forms)))]
     cone = obligations.without_ready(netlist.cone(ends, ["may_step"]))
-    inputs = tuple(Stream(f"in{i}_valid", f"in{i}_ready", (f"in{i}_data",)) for i in range(len(forms)))
+    inputs = tuple(Flow(f"in{i}_valid", f"in{i}_ready", (f"in{i}_data",)) for i in range(len(forms)))
     places: list[Place] = [(i, 0, c * forms[i].bits + bit) for i, c, name in names for bit in range(len(netlist.bits(name)))]
-    monitor = Moves(inputs, (1,) * len(forms), (Stream("valid[0]", None, tuple(n for _, _, n in names)),), ((tuple(places),),))
+    monitor = Moves(inputs, (1,) * len(forms), (Flow("valid[0]", None, tuple(n for _, _, n in names)),), ((tuple(places),),))
     return obligations.prove_moves(top, family, "what is computed together came together", cone,
                                    Offered(("may_step", *(s.valid for s in inputs)), {s.data[0]: s.valid for s in inputs}),
                                    monitor, ["may_step"])
@@ -210,7 +210,7 @@ def prove_fifo(name: str, text: str, yosys: Sequence[str]) -> Proof:
         top, text = f"{name}_counted", text + _counted(name, size, "[1:0] " if "[1:0] in_data" in text else "")
     netlist = read_netlist({"fifo.v": text}, top, yosys)
     width = len(netlist.inputs["in_data"])
-    monitor = Moves((Stream("in_valid", "in_ready", ("in_data",)),), (1,), (Stream("out_valid", "out_ready", ("out_data",)),),
+    monitor = Moves((Flow("in_valid", "in_ready", ("in_data",)),), (1,), (Flow("out_valid", "out_ready", ("out_data",)),),
                     ((tuple((0, 0, bit) for bit in range(width)),),), 6, size + 2)
     return obligations.prove_moves(name, "FIFO", "every beat leaves once, in order", netlist,
                                    Offered(("in_valid", "out_ready"), {"in_data": "in_valid"}), monitor,
@@ -237,8 +237,8 @@ def prove_fork(name: str, text: str, branches: int, yosys: Sequence[str]) -> Pro
     wide = re.search(r"input wire \[(\d+):0\] in_data", text)
     netlist = read_netlist({"fork.v": text.replace(f"[{wide[1]}:0]", "[1:0]") if wide else text}, name, yosys)
     same = (tuple((0, 0, bit) for bit in range(len(netlist.inputs["in_data"]))),)
-    ends = tuple(Stream(f"out{i}_valid", f"out{i}_ready", (f"out{i}_data",)) for i in range(branches))
-    monitor = Moves((Stream("in_valid", "in_ready", ("in_data",)),), (1,), ends, (same,) * branches, 2)
+    ends = tuple(Flow(f"out{i}_valid", f"out{i}_ready", (f"out{i}_data",)) for i in range(branches))
+    monitor = Moves((Flow("in_valid", "in_ready", ("in_data",)),), (1,), ends, (same,) * branches, 2)
     free = ("in_valid", *(f"out{i}_ready" for i in range(branches)))
     return obligations.prove_moves(name, "FIFO", "every branch gets every beat once, in order", netlist,
                                    Offered(free, {"in_data": "in_valid"}, True), monitor)

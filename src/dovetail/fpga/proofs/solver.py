@@ -13,7 +13,7 @@ Term = Any
 """A bit vector; comparisons are one bit wide."""
 
 
-class Verdict(Enum):
+class SolverVerdict(Enum):
     """What the solver says of an assumption."""
 
     IMPOSSIBLE = "unsat"
@@ -22,10 +22,10 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SolverAnswer:
     """A verdict, and values of the named constants where it is possible."""
 
-    verdict: Verdict
+    verdict: SolverVerdict
     values: Mapping[str, int]
 
 
@@ -93,7 +93,7 @@ class Vectors:
         return self.make("BV_AND", [self.compare("BV_SGE", term, self.value(lo, width)),
                                     self.compare("BV_SLE", term, self.value(hi, width))])
 
-    def ask(self, assumptions: Iterable[Term]) -> Answer:
+    def ask(self, assumptions: Iterable[Term]) -> SolverAnswer:
         """Whether all of some bits can be 1 at once."""
         options = self.library.Options()
         options.set(self.library.Option.PRODUCE_MODELS, True)
@@ -101,8 +101,8 @@ class Vectors:
         solver = self.library.Bitwuzla(self.manager, options)
         for bit in assumptions:
             solver.assert_formula(self.truth(bit))
-        verdict = Verdict(str(solver.check_sat()).split(".")[-1].lower())
+        verdict = SolverVerdict(str(solver.check_sat()).split(".")[-1].lower())
         values: dict[str, int] = {}
-        if verdict is Verdict.POSSIBLE:
+        if verdict is SolverVerdict.POSSIBLE:
             values = {name: int(solver.get_value(term).value(10)) for name, term in self.constants.items()}
-        return Answer(verdict, values)
+        return SolverAnswer(verdict, values)

@@ -10,7 +10,7 @@ Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
+class WantedRounding:
     """clamp(round_half_even(value * multiplier / (divisor * 2**shift)) + zero); None of it where `bounds` is None."""
 
     multiplier: int = 1

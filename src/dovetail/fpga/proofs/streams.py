@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.fpga.engines.stream import Format
-from dovetail.fpga.proofs.exploration import Watch
+from dovetail.fpga.proofs.exploration import StateWatch
 from dovetail.fpga.proofs.tokens import OFFERED, OLDEST, Integers, token
 from dovetail.hardware.streaming import Raster
 
@@ -20,7 +20,7 @@ Place = tuple[int, int, int] | int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class Flow:
     """Names of a stream's wires, its data from the lowest up; without `ready` it is always taken."""
 
     valid: str
@@ -32,9 +32,9 @@ class Stream:
 class Moves:
     """Streams in and streams out, over a period of `taken` beats of every input; `places` of every output, by beat and bit."""
 
-    inputs: tuple[Stream, ...]
+    inputs: tuple[Flow, ...]
     taken: tuple[int, ...]
-    outputs: tuple[Stream, ...]
+    outputs: tuple[Flow, ...]
     places: tuple[tuple[tuple[Place, ...], ...], ...]
     patience: int = 16
     most: int = 200
@@ -45,7 +45,7 @@ class Moves:
         """Per output its beat of the period, and per input the beats taken since that period began."""
         return len(self.outputs) * (1 + len(self.inputs))
 
-    def observe(self, watch: Watch, numbers: Integers) -> tuple[Integers, Mapping[int, NDArray[np.bool_]],
+    def observe(self, watch: StateWatch, numbers: Integers) -> tuple[Integers, Mapping[int, NDArray[np.bool_]],
                                                                  Mapping[str, NDArray[np.bool_]], NDArray[np.bool_]]:
         """As `Monitor` says."""
         after, broken, one = numbers.copy(), dict[str, NDArray[np.bool_]](), len(self.inputs) + 1
@@ -106,7 +106,7 @@ def due(stream: int, age: Integers, bit: Integers | int) -> Integers:
 
 
 @dataclass(frozen=True)
-class Window:
+class TokenWindow:
     """The sliding window of an engine: behind every output's step, its taps are its pixels, and the fill in the padding.
 
     `taps` are (channel, row, column) to wire; `emit` is the wire that says that a step has an output, `delay` clocks before
@@ -134,7 +134,7 @@ class Window:
         """Pixels taken since the frame of the next output began, the next output, and the last outputs' steps."""
         return 2 + self.delay
 
-    def observe(self, watch: Watch, numbers: Integers) -> tuple[Integers, Mapping[int, NDArray[np.bool_]],
+    def observe(self, watch: StateWatch, numbers: Integers) -> tuple[Integers, Mapping[int, NDArray[np.bool_]],
                                                                  Mapping[str, NDArray[np.bool_]], NDArray[np.bool_]]:
         """As `Monitor` says."""
         since, output = numbers[:, 0], numbers[:, 1]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dovetail.fpga.proofs.dataflow import Dataflow, Piece
-from dovetail.fpga.proofs.forms import Form
+from dovetail.fpga.proofs.forms import LinearForm
 from dovetail.fpga.proofs.netlist import Bit
-from dovetail.fpga.proofs.solver import Answer, Term, Verdict
-from dovetail.fpga.proofs.specification import Rounding
+from dovetail.fpga.proofs.solver import SolverAnswer, SolverVerdict, Term
+from dovetail.fpga.proofs.specification import WantedRounding
 
 Weights = Mapping[str, int]
 """How often each source counts."""
@@ -23,36 +23,36 @@ class Summed:
 
     weights: Weights
     bias: int
-    rounding: Rounding
+    rounding: WantedRounding
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SumField:
     """An output of one beat: its bits, and the difference of clocks to its sources, one for all."""
 
-    verdict: Verdict
+    verdict: SolverVerdict
     clock: int | None
     """None where it is constant."""
     values: Mapping[str, int]
 
 
-def prove_sum(flow: Dataflow, bits: Sequence[Bit], output: Summed) -> Field:
+def prove_sum(flow: Dataflow, bits: Sequence[Bit], output: Summed) -> SumField:
     """Whether bits are the output, whatever the sources hold within their limits."""
     flow.vectors.constants.clear()
     pieces = flow.pieces(bits, 0)
     clock = common_clock(flow, pieces)
-    form = Form({}, output.bias)
+    form = LinearForm({}, output.bias)
     for name, weight in output.weights.items():
         if weight:
             form = form.plus(source_form(flow, name, clock or 0), weight)
     for scaled in ((True, False) if output.rounding.multiplier != 1 else (False,)):
         answer = _ask(flow, pieces, form, output.rounding, scaled)
-        if answer.verdict is not Verdict.POSSIBLE or not scaled:
+        if answer.verdict is not SolverVerdict.POSSIBLE or not scaled:
             break
     values = dict(answer.values)
-    if answer.verdict is Verdict.POSSIBLE:
+    if answer.verdict is SolverVerdict.POSSIBLE:
         values = example(flow, values)
-    return Field(answer.verdict, clock, values)
+    return SumField(answer.verdict, clock, values)
 
 
 def common_clock(flow: Dataflow, pieces: Sequence[Piece]) -> int | None:
@@ -65,11 +65,11 @@ DIFFERENT = -1000
 """No clock: an output is made of values that do not belong together."""
 
 
-def source_form(flow: Dataflow, name: str, clock: int) -> Form:
+def source_form(flow: Dataflow, name: str, clock: int) -> LinearForm:
     return flow.form(("source", name, clock))
 
 
-def _ask(flow: Dataflow, pieces: tuple[Piece, ...], form: Form, rounding: Rounding, scaled: bool) -> Answer:
+def _ask(flow: Dataflow, pieces: tuple[Piece, ...], form: LinearForm, rounding: WantedRounding, scaled: bool) -> SolverAnswer:
     """Ask with the sum as one variable; `scaled`: with the sum times its multiplier, any integer of that range."""
     vectors = flow.vectors
     vectors.constants.clear()
@@ -84,7 +84,7 @@ def _ask(flow: Dataflow, pieces: tuple[Piece, ...], form: Form, rounding: Roundi
     value = vectors.make("BV_MUL", [vectors.fitted(base, width, True), vectors.value(whole, width)])
     value = vectors.make("BV_ADD", [value, vectors.value(offset * (rounding.multiplier if scaled else 1), width)])
     limits = (lo * rounding.multiplier, hi * rounding.multiplier) if scaled else (lo, hi)
-    rest = Rounding(1, rounding.divisor, rounding.shift, rounding.zero, rounding.bounds) if scaled else rounding
+    rest = WantedRounding(1, rounding.divisor, rounding.shift, rounding.zero, rounding.bounds) if scaled else rounding
     found = flow.term_of(pieces)
     expected, assumed = rest.term(vectors, value, (min(limits), max(limits)), len(pieces))
     return vectors.ask([vectors.compare("DISTINCT", found, expected), *assumed, *flow.assumptions.values()])

@@ -11,7 +11,7 @@ from typing import Any
 from dovetail.errors import ToolError, UnsupportedError
 
 
-class Status(StrEnum):
+class Ruling(StrEnum):
     """How far a part is proven."""
 
     PROVEN = "proven"
@@ -44,7 +44,7 @@ class Proof:
     states: str
     """The statement, in words."""
     method: Method
-    status: Status
+    status: Ruling
     size: str = ""
     """Bits or states that it covers."""
     seconds: float = 0.0

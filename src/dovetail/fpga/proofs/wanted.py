@@ -12,7 +12,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.fpga.engines.stream import Format
 from dovetail.fpga.proofs.obligations import Computed, Output
 from dovetail.fpga.proofs.solver import Term, Vectors
-from dovetail.fpga.proofs.specification import Rounding
+from dovetail.fpga.proofs.specification import WantedRounding
 from dovetail.fpga.proofs.sums import Summed
 from dovetail.ir import Graph, Node
 from dovetail.numerics.fixed import integer_bounds
@@ -24,15 +24,15 @@ def tap(channel: int, row: int, column: int) -> str:
     return f"x{channel}_{row}_{column}"
 
 
-def rounding(graph: Graph, node: Node, channel: int) -> Rounding:
+def rounding(graph: Graph, node: Node, channel: int) -> WantedRounding:
     """How a channel's integer becomes what is stored."""
     scheme = graph.scheme(node.output)
     if scheme.bits == 32:
-        return Rounding()
+        return WantedRounding()
     how = requantizer(graph, node)
     multiplier, shift = how.per_channel(graph.shape(node.output)[1])[channel]
     divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
-    return Rounding(multiplier, divisor, shift, how.zero, integer_bounds(node.op.bounds, scheme))
+    return WantedRounding(multiplier, divisor, shift, how.zero, integer_bounds(node.op.bounds, scheme))
 
 
 def outputs(graph: Graph, node: Node, inputs: Sequence[Format], output: Format) -> list[Output]:
@@ -103,7 +103,7 @@ def _joined(graph: Graph, node: Node, inputs: Sequence[Format], channel: int) ->
 def _moved(graph: Graph, node: Node, index: int, channel: int) -> Summed:
     source, target = graph.scheme(node.inputs[0]), graph.scheme(node.output)
     if source == target:
-        return Summed({f"in0_x{index}": 1}, 0, Rounding())
+        return Summed({f"in0_x{index}": 1}, 0, WantedRounding())
     return Summed({f"in0_x{index}": 1}, -source.zero, rounding(graph, node, channel))
 
 
@@ -138,4 +138,4 @@ def _entry(graph: Graph, node: Node, form: Format, channel: int) -> Computed:
             found = vectors.choose(here, vectors.value(row[value - lo], width), found)
         return found
 
-    return Computed((f"in0_x{channel}",), make, ends, Rounding())
+    return Computed((f"in0_x{channel}",), make, ends, WantedRounding())
