@@ -6,6 +6,7 @@ graph. Where `torch.compile`'s own backend or the module as it is are faster, th
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -153,7 +154,6 @@ if "dovetail" not in torch._dynamo.list_backends(exclude_tags=()):  # an install
 
 
 def _inductor(module: torch.fx.GraphModule, example: list[Any]) -> Callable[..., Any]:
-    import copy
 
     from torch._inductor.compile_fx import compile_fx  # it takes seconds to import
     made: Callable[..., Any] = compile_fx(copy.deepcopy(module), example)
