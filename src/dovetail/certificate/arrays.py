@@ -153,7 +153,7 @@ class Arrays:
                 alike = layers.layers == longest[first:]
                 for config in self.configs:
                     own = replace(config, soft=0, map_bytes=0)
-                    if own not in self.needs:
+                    if alike and own not in self.needs:
                         self.needs[own] = needs_behind(longest, own)
                     if own not in known:
                         known[own] = (self.needs[own][first].resources(self.device.model) if alike else

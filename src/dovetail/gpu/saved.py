@@ -52,6 +52,7 @@ def save(program: Program, path: str | Path) -> None:
 
 
 def contents(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Choices and the network as ONNX, as a file holds them; UsageError or ModelError where it is none, or damaged."""
     try:
         with zipfile.ZipFile(path) as file:
             held = json.loads(file.read("choices.json"))

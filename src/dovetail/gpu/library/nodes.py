@@ -16,7 +16,7 @@ from dovetail.errors import UnsupportedError
 from dovetail.gpu.library.given import Given
 from dovetail.gpu.library.table import OPERATORS
 from dovetail.ir import Graph, Node
-from dovetail.ir.onnx.steps import OnnxStep, OnnxSteps, steps_of
+from dovetail.ir.foreign_steps import OnnxStep, OnnxSteps, steps_of
 
 Evaluate = Callable[[Sequence[Any], Sequence[Any]], Any]
 """What an operator makes of tensors and its own weights."""
