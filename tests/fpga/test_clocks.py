@@ -12,7 +12,9 @@ import pytest
 from dovetail.cost.clocks import FEWEST_CLOCKS, ClockEstimate, accelerator_clocks, from_entries
 from dovetail.cost.folded import shape_of
 from dovetail.cost.passage import frame_passage
+from dovetail.fpga import timing
 from dovetail.fpga.accelerator import build_accelerator
+from dovetail.fpga.assemble import build_design
 from dovetail.fpga.network import make_network
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.timing import time_network
@@ -32,6 +34,7 @@ from tests.partition.test_hybrid import bottlenecks, fpga
 from tests.strategies import Net, quantized
 
 BENCH = Path(__file__).parents[2] / "bench"
+SCENES = Path(__file__).parents[2] / "examples" / "scenes" / "scenes-int8.onnx"
 FRAMES = 3
 """As many as the test of these accelerators sends, so that nothing is compiled twice."""
 
@@ -86,6 +89,36 @@ def test_graphs_of_every_operator_pass_in_the_clocks_of_the_design_they_become(s
     found, built = frame_passage(graph, folds), time_network(make_network(graph, "any", folds=folds))
     assert found.slowest == built.interval_cycles
     assert abs(found.last - built.latency_cycles) <= FEWEST_CLOCKS
+
+
+def scenes() -> tuple[Graph, dict[str, Fold]]:
+    """A segmenter with two long branches, and folds that let most of its engines work all the time."""
+    graph = decide_numbers(SCENES).graph
+    sizes = {"/down.0/down.0.0/down.0.0.3/Conv": (1, 6, 3), "/down.0/down.0.1/down.0.1.0/Conv": (3, 1, 1),
+             "/down.0/down.0.1/down.0.1.3/Conv": (1, 3, 12), "/down.1/down.1.0/down.1.0.0/Conv": (2, 1, 1),
+             "/down.1/down.1.0/down.1.0.3/Conv": (1, 8, 2), "/down.1/down.1.1/down.1.1.0/Conv": (1, 1, 1),
+             "/down.1/down.1.1/down.1.1.3/Conv": (1, 8, 4), "/bottom/bottom.0/Conv": (1, 1, 1),
+             "/bottom/bottom.3/Conv": (1, 8, 4), "/up.0/up.0.0/Conv": (5, 1, 1), "/up.0/up.0.3/Conv": (1, 12, 8)}
+    return graph, {name: Fold(*size) for name, size in sizes.items()}
+
+
+def test_fifos_of_long_branches_do_not_get_deeper_with_more_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, folds = scenes()
+    network = make_network(graph, "scenes", folds=folds)
+    found = time_network(network)
+    monkeypatch.setattr(timing, "MODEL_FRAMES", (48,))
+    assert time_network(network) == found
+    monkeypatch.setattr(timing, "MODEL_FRAMES", (3,))
+    assert sum(time_network(network).fifo_depths.values()) < sum(found.fifo_depths.values())
+
+
+@pytest.mark.verilator
+def test_a_network_of_long_branches_keeps_its_interval() -> None:
+    """Frames followed each other after 2,706 clocks where 2,592 were promised: FIFOs were as deep as three frames need."""
+    graph, folds = scenes()
+    design = build_design(graph, "scenes", folds=folds)
+    (run,) = simulate_many([(design, random_inputs(graph, 9, 3))])
+    assert np.diff(run.frame_cycles)[4:].tolist() == [design.interval_cycles] * 4
 
 
 def test_a_keyword_spotter_takes_no_less_than_its_bound_and_what_its_plan_says() -> None:

@@ -20,8 +20,8 @@ from dovetail.hardware.streaming import CREDIT_RESERVE, CREDIT_RETURN_CYCLES, FI
 
 FIFO_MARGIN = 2
 """Beats a branch FIFO holds beyond the most it needs in the unstalled design."""
-MODEL_FRAMES = (3, 6, 12)
-"""Frames over which branch FIFOs are sized: as many as it takes until two follow each other in the steady interval."""
+MODEL_FRAMES = (3, 6, 12, 24)
+"""Frames over which branch FIFOs are sized: as many as it takes until more frames ask for the same depths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,20 @@ NEVER = np.iinfo(np.int64).max // 4
 def time_network(network: StreamNetwork) -> DesignTiming:
     """Latency, interval and FIFO depths, with no stalls at either end."""
     every = [e for station in network.stations for e in station.engines]
-    counts = {t: network.formats[t].beats for t in network.inputs}
-    interval = max([1, *(e.steps for e in every), *counts.values()])
-    buffered, holding = frozenset[tuple[str, int]](), links_that_hold_up(network)
+    interval = max([1, *(e.steps for e in every), *(network.formats[t].beats for t in network.inputs)])
+    holding, found = links_that_hold_up(network), None
     for frames in MODEL_FRAMES:
-        beats = {t: 1 + np.arange(count) + interval * np.arange(frames)[:, None] for t, count in counts.items()}
-        ready, _, _ = run_freely(network, beats, {}, buffered)
-        if all(int(ready[t][-1, -1] - ready[t][-2, -1]) == interval for t in network.outputs):
+        before, found = found, _timed(network, frames, interval, holding)
+        if not found.fifo_depths or found == before:
             break
+    assert found is not None, "there are numbers of frames"
+    return found
+
+
+def _timed(network: StreamNetwork, frames: int, interval: int, holding: dict[tuple[str, int], str]) -> DesignTiming:
+    """The design in time over so many frames that follow each other."""
+    beats = {t: 1 + np.arange(network.formats[t].beats) + interval * np.arange(frames)[:, None] for t in network.inputs}
+    buffered = frozenset[tuple[str, int]]()
     while True:
         eager, arrivals, _ = run_freely(network, beats, {}, buffered)
         paced, _, taken = run_freely(network, *late_inputs(network, eager, arrivals, buffered), buffered)
