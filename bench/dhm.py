@@ -215,7 +215,7 @@ def compiled() -> dict[str, Any]:
 
 def area_model() -> dict[str, Any]:
     """Relative error of the shipped area models on layers that took no part in their fit, by `dovetail campaign area`."""
-    if importlib.util.find_spec("dovetail.measure.area_campaign") is None:
+    if importlib.util.find_spec("dovetail.explore.area_campaign") is None:
         return {"area_model": {"median": None, "p90": None, "target": MODEL_TARGETS,
                                "status": "no command `campaign` in this version"}}
     with TemporaryDirectory() as folder:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dovetail.cost.dhm import distributed, fifo_words_of, resources_of
+from dovetail.explore.area_layers import AreaLayer, area_graph, designed_area_layers
 from dovetail.fpga.assemble import design_modules
 from dovetail.hardware.engines import EngineSizes, engine_of
 from dovetail.hardware.rounding import division_bits, live_weights, tree_bits
 from dovetail.hardware.scans import Shifts, window_shifts
 from dovetail.ir import Axis, Constant, Gemm, Graph, Node, Reshape, Tensor, Window
-from dovetail.measure.area_layers import AreaLayer, area_graph, designed_area_layers
 from dovetail.measure.layers import MeasuredLayer
 from dovetail.platform.fitted import dhm_model
 

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.cost.budget import check_budget, estimate, usable
 from dovetail.errors import InfeasibleError
-from dovetail.measure.area_layers import AreaLayer, area_graph
+from dovetail.explore.area_layers import AreaLayer, area_graph
 from dovetail.measure.layers import MeasuredLayer
 from dovetail.platform.device import ModelSet
 from dovetail.platform.fitted import dhm_model

@@ -33,8 +33,8 @@ def add_commands(commands: Commands) -> None:
     area.add_argument("--family", action="append", default=[], metavar="NAME",
                       help="ecp5, ultrascale (xcu), ultrascale+ (xcup), cyclonev, cyclone10gx; repeatable (default: first two)")
     area.add_argument("--layers", type=int, default=64, metavar="N", help="how many layers (default: %(default)s)")
-    area.add_argument("--store", type=Path, metavar="DIR",
-                      help="folder of results; a second run counts again only what changed (default: in the cache)")
+    area.add_argument("--store", type=Path, metavar="FILE",
+                      help="file of results; a second run counts again only what changed (default: in the cache)")
     area.add_argument("--jobs", type=int, default=1, metavar="N",
                       help="processes, each with a synthesizer of its own (default: %(default)s)")
     area.add_argument("--fit", action="store_true",

@@ -8,7 +8,7 @@ from dovetail.cli import options
 
 
 def add_commands(commands: options.Commands) -> None:
-    """`platforms`, `plan`, `check`, `compare`, `pareto`, `bits`, `studio`."""
+    """`platforms`, `plan`, `check`, `compare`, `pareto`, `explore`, `bits`, `studio`."""
     platforms = commands.add("platforms", "boards and devices with their budgets, every number with its source",
                              "dovetail platforms tx2-c10gx")
     platforms.add_argument("name", nargs="?", help="a board's name or TOML file; without it, all boards in one line each")
@@ -49,6 +49,20 @@ def add_commands(commands: options.Commands) -> None:
                              "finds the same points (default: %(default)s)")
     pareto.add_argument("-o", "--output", type=Path, help="draw the front as SVG to this file")
     options.add_table(pareto)
+
+    explore = commands.add("explore", "networks × boards × bits × objectives, on one machine or many",
+                           "dovetail explore space.toml --workers 4 -o space.html --table space.csv")
+    explore.add_argument("space", type=Path, metavar="SPACE.toml", help="what is explored (docs/guide/exploring.md)")
+    explore.add_argument("--workers", type=int, default=1, metavar="N",
+                         help="processes, as far as memory has room for their jobs; with --cluster, workers to wait for "
+                              "(default: %(default)s)")
+    explore.add_argument("--cluster", metavar="ADDRESS", help="compute on the workers of this Dask scheduler, such as "
+                         "tcp://10.0.0.1:8786; 'local' starts N of them here")
+    explore.add_argument("--store", type=Path, metavar="FILE",
+                         help="results, each kept as soon as it is known; another run computes what is missing (default: in "
+                              "the cache)")
+    explore.add_argument("-o", "--output", type=Path, metavar="FILE", help="draw fronts, and what choices change, as HTML")
+    options.add_table(explore)
 
     bits = commands.add("bits", "int8, int4 or LQ codes, layer by layer: the measured front of accuracy, latency and area",
                         "dovetail bits model.onnx --data test.npz --calibration train.npz -p tx2-c10gx -o bits/model")

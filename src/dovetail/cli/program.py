@@ -32,7 +32,7 @@ examples:
 GROUPS = {
     "start here": ("docs", "doctor", "zoo", "inspect"),
     "numbers": ("quantize", "evaluate", "bits", "train"),
-    "plans": ("platforms", "plan", "studio", "pareto", "compare", "check"),
+    "plans": ("platforms", "plan", "studio", "pareto", "explore", "compare", "check"),
     "builds": ("compile", "verify", "run", "serve", "report"),
     "hardware": ("synth", "export", "selftest", "prove", "power"),
     "your own devices": ("new-board", "calibrate", "validate-models", "campaign"),
@@ -45,7 +45,7 @@ ACTIONS = {
     "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "prove": "proofs", "power": "builds",
     "report": "builds", "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce",
     "train": "training", "serve": "serve", "docs": "setup", "doctor": "setup", "new-board": "setup",
-    "compare": "plans", "studio": "studio",
+    "compare": "plans", "studio": "studio", "explore": "explore",
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]

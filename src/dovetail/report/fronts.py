@@ -88,6 +88,11 @@ def bits_page(document: Row) -> str:
         section("layers", "Layers by themselves", table(
             "One layer changed, all others int8", ("Layer", "Kind", "Loss", "Noise", "Logic by the model"), layers,
             numeric=range(2, 5)))]
+    return plain_page(title, body)
+
+
+def plain_page(title: str, body: Sequence[object]) -> str:
+    """A page without a script, in the report's style."""
     style = (resources.files("dovetail.report") / "page" / "page.css").read_text(encoding="utf-8")
     head = element("head", element("meta", charset="utf-8"), element("title", title), element("style", Markup(style)))
-    return "<!doctype html>\n" + element("html", head, element("body", element("main", body)), lang="en") + "\n"
+    return "<!doctype html>\n" + element("html", head, element("body", element("main", list(body))), lang="en") + "\n"

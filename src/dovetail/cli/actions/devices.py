@@ -10,10 +10,12 @@ from dovetail.cli.options import refuse_unused
 from dovetail.cli.output import emit, keeping, progress_bar, warn
 from dovetail.cost.validation import validate, validation_json, validation_table
 from dovetail.errors import UsageError
+from dovetail.explore.area_campaign import default_store, family_of, run_campaign
+from dovetail.explore.area_layers import designed_area_layers
+from dovetail.explore.area_model import fit_model, fitted_text, judge, judgement_json, judgement_table
+from dovetail.explore.crew import local_crew
+from dovetail.explore.store import ResultStore
 from dovetail.files import replace_text
-from dovetail.measure.area_campaign import AreaResults, default_store, family_of, run_campaign
-from dovetail.measure.area_layers import designed_area_layers
-from dovetail.measure.area_model import fit_model, fitted_text, judge, judgement_json, judgement_table
 from dovetail.measure.board import Calibration, calibrate, read_measurements
 from dovetail.measure.campaign import Measured, Record, measure
 from dovetail.measure.energy import cpu_counter, gpu_counter
@@ -82,8 +84,9 @@ def campaign_command(options: argparse.Namespace) -> int:
         raise UsageError(f"-o {options.output}: nothing to write; add --fit")
     families = tuple(dict.fromkeys(family_of(name) for name in options.family or ("ecp5", "ultrascale")))
     store = options.store or default_store()
-    with keeping(store, "what was counted"), progress_bar() as progress:
-        counted = run_campaign(designed_area_layers(options.layers), families, AreaResults(store), progress, jobs=options.jobs)
+    with keeping(store, "what was counted"), ResultStore(store) as results, local_crew(options.jobs) as crew, \
+            progress_bar() as progress:
+        counted = run_campaign(designed_area_layers(options.layers), families, results, crew, progress)
     fits = {family: fit_model(family, layers) for family, layers in counted.items()} if options.fit else {}
     found = {family: judge(family, layers, fits.get(family)) for family, layers in counted.items()}
     for family in fits if options.output is not None else ():

@@ -1,21 +1,20 @@
-"""The area campaign: a store that is continued, any executor, and a model that is fitted to one half and judged by the other."""
+"""The area campaign: a store that is continued, and a model that is fitted to one half and judged by the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dovetail.cli import main
-from dovetail.errors import UsageError
+from dovetail.explore.area_campaign import TOP, CountedArea, area_job, family_of, run_campaign
+from dovetail.explore.area_layers import AreaLayer, area_graph, designed_area_layers
+from dovetail.explore.area_model import LOGIC, REGISTERS, engines, fit_model, judge, judgement_json, judgement_table, predicted
+from dovetail.explore.crew import Ended
+from dovetail.explore.job import CampaignJob, Outcome, perform
+from dovetail.explore.store import ResultStore
 from dovetail.fpga.assemble import build_design
-from dovetail.measure.area_campaign import TOP, AreaResults, CountedArea, count_layer, family_of, result_key, run_campaign
-from dovetail.measure.area_layers import AreaLayer, area_graph, designed_area_layers
-from dovetail.measure.area_model import LOGIC, REGISTERS, engines, fit_model, judge, judgement_json, judgement_table, predicted
 from dovetail.measure.layers import MeasuredLayer
 from dovetail.platform.fitted import dhm_model
 
@@ -27,67 +26,58 @@ def silent(stage: str, done: int, total: int) -> None:
     """Nobody watches."""
 
 
-class Recorder(Executor):
-    """An executor of somebody else's that computes at once and remembers what came back."""
+class HereCrew:
+    """Computes in this process, one job at a time, and remembers which."""
 
     def __init__(self) -> None:
-        self.results: list[tuple[str, CountedArea | None]] = []
+        self.ran: list[str] = []
+        self.waiting: list[CampaignJob] = []
 
-    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.results.append(work(*arguments, **named))
-        future.set_result(self.results[-1])
-        return future
+    def room(self, memory_bytes: int) -> bool:
+        return not self.waiting
+
+    def begin(self, job: CampaignJob) -> None:
+        self.waiting.append(job)
+
+    def ended(self) -> list[Ended]:
+        job = self.waiting.pop()
+        self.ran.append(job.label)
+        return [Ended(job, Outcome(*perform(job.work, job.arguments, {}, {})))]
 
 
 @pytest.mark.yosys
 def test_a_second_run_counts_nothing_and_a_changed_layer_alone_is_counted(tmp_path: Path) -> None:
-    store, first, second, third = AreaResults(tmp_path / "store"), Recorder(), Recorder(), Recorder()
-    counted = run_campaign([TINY, TINY_POOL], ["ecp5"], store, silent, first)
-    again = run_campaign([TINY, TINY_POOL], ["ecp5"], store, silent, second)
-    assert [found is not None for _, found in first.results] == [True, True]
-    assert [found is not None for _, found in second.results] == [False, False]
-    assert again == counted
+    crew = HereCrew()
+    with ResultStore(tmp_path / "store") as store:
+        counted = run_campaign([TINY, TINY_POOL], ["ecp5"], store, crew, silent)
+        assert crew.ran == [f"ecp5: {TINY}", f"ecp5: {TINY_POOL}"]
+        assert run_campaign([TINY, TINY_POOL], ["ecp5"], store, crew, silent) == counted
+        assert len(crew.ran) == 2
+        changed = replace(TINY_POOL, bits=5)
+        run_campaign([TINY, changed], ["ecp5"], store, crew, silent)
+        assert crew.ran[2:] == [f"ecp5: {changed}"]
     assert counted["ecp5"][TINY].resources["lut4"] > 0
-    run_campaign([TINY, replace(TINY_POOL, bits=5)], ["ecp5"], store, silent, third)
-    assert [found is not None for _, found in third.results] == [False, True]
 
 
 @pytest.mark.yosys
 def test_an_interrupted_run_keeps_what_it_counted(tmp_path: Path) -> None:
     def interrupt(stage: str, done: int, total: int) -> None:
-        if done == 1:
+        if stage.startswith("ecp5") and done == 1:
             raise KeyboardInterrupt
 
-    store = AreaResults(tmp_path)
-    with pytest.raises(KeyboardInterrupt), ThreadPoolExecutor(1) as pool:
-        run_campaign([TINY, TINY_POOL], ["ecp5"], store, interrupt, pool)
-    assert len(store.keys("ecp5")) == 1
-
-
-@pytest.mark.yosys
-def test_the_process_pool_of_its_own_finds_what_another_executor_stored(tmp_path: Path) -> None:
-    store = AreaResults(tmp_path)
-    key, found = count_layer(TINY, "ecp5", frozenset())
-    assert found is not None
-    store.write(found)
-    assert run_campaign([TINY], ["ecp5"], store, silent)["ecp5"][TINY] == store.read("ecp5", key)
+    with ResultStore(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            run_campaign([TINY, TINY_POOL], ["ecp5"], store, HereCrew(), interrupt)
+        assert len(store) == 1
 
 
 def test_a_key_is_of_hardware_tool_and_family() -> None:
     files = build_design(area_graph(TINY), TOP).files
-    key = result_key(files, "Yosys 0.70", "ecp5")
+    key = area_job(TINY, "ecp5", files, "Yosys 0.70").key
     changed = {name: text.replace("input", "input ", 1) for name, text in files.items()}
-    others = {result_key(changed, "Yosys 0.70", "ecp5"), result_key(files, "Yosys 0.71", "ecp5"),
-              result_key(files, "Yosys 0.70", "xcu")}
+    others = {area_job(TINY, "ecp5", changed, "Yosys 0.70").key, area_job(TINY, "ecp5", files, "Yosys 0.71").key,
+              area_job(TINY, "xcu", files, "Yosys 0.70").key}
     assert len(others | {key}) == 4
-
-
-def test_a_damaged_result_is_named(tmp_path: Path) -> None:
-    (tmp_path / "ecp5").mkdir()
-    (tmp_path / "ecp5" / "abc.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"abc\.json: not a result of a campaign \('schema'\); remove the file"):
-        AreaResults(tmp_path).read("ecp5", "abc")
 
 
 def test_a_longer_campaign_contains_a_shorter_one_and_both_halves_have_every_operator() -> None:
@@ -105,7 +95,7 @@ def test_a_fit_finds_the_coefficients_that_counts_were_made_with_and_is_judged_b
     model, layers = dhm_model("dhm-ecp5"), designed_area_layers(64)
     true = {name: 0.5 + index / 10 for index, name in enumerate((*LOGIC, *REGISTERS))}
     made = predicted(engines(dict.fromkeys(layers)), model, **true)  # type: ignore[arg-type]
-    counted = {layer: CountedArea("", str(layer), "ecp5", "Yosys 0.70", {r: float(v[i]) for r, v in made.items()}, 1.0)
+    counted = {layer: CountedArea(str(layer), "ecp5", "Yosys 0.70", {r: float(v[i]) for r, v in made.items()}, 1.0)
                for i, layer in enumerate(layers)}
     assert fit_model("ecp5", counted) == pytest.approx(true, rel=1e-4)
     perfect, shipped = judge("ecp5", counted, true), judge("ecp5", counted)

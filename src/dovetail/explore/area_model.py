@@ -16,10 +16,10 @@ import numpy as np
 
 from dovetail.cost.dhm import resources_of
 from dovetail.cost.fitting.nonnegative import least_squares
+from dovetail.explore.area_campaign import CountedArea
+from dovetail.explore.area_layers import AreaLayer, area_graph
 from dovetail.hardware.engines import EngineSizes, engine_of, joined_engines
 from dovetail.hardware.shares import Floats
-from dovetail.measure.area_campaign import CountedArea
-from dovetail.measure.area_layers import AreaLayer, area_graph
 from dovetail.platform.fitted import DhmModel, dhm_model
 from dovetail.words import counted
 
