@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> None:
                           help="cross-validate the rows among themselves, in seconds, in place of scoring the shipped models")
 
     area = commands.add("campaign",
-                        "synthesize many single layers, and judge the area model by those it was not fitted to",
+                        "synthesize single layers, and judge the area model by those not fitted",
                         "dovetail campaign area --family ecp5 --family ultrascale --json area.json")
     area.add_argument("what", choices=("area",), help="what is counted: the FPGA area of layers")
     area.add_argument("--family", action="append", default=[], metavar="NAME",
