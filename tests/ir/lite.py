@@ -9,7 +9,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from dovetail.ir.tensor import Array, Shape
 
@@ -73,9 +73,10 @@ class Lite:
         return bytes(builder.Output())
 
 
-def litert(content: bytes, frames: Sequence[Array]) -> Array:
-    """LiteRT's default interpreter on one frame for each input, or on many, one after the other."""
-    interpreter = Interpreter(model_content=content)
+def litert(content: bytes, frames: Sequence[Array], reference: bool = False) -> Array:
+    """LiteRT on one frame for each input, or on many, one after the other: its default kernels, or its `reference` ones."""
+    kernels = OpResolverType.BUILTIN_REF if reference else OpResolverType.AUTO
+    interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
     interpreter.allocate_tensors()
     outputs = []
     for frame in zip(*frames, strict=True):

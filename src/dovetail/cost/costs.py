@@ -18,7 +18,7 @@ from dovetail.cost.folded import expect_folds, paced_costs
 from dovetail.cost.gpu_kernels import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_why_not, reduction_costs
 from dovetail.hardware.shares import Floats, Ints, Question
-from dovetail.ir import Axis, Graph, Node
+from dovetail.ir import Axis, Graph, Node, Rounding
 from dovetail.platform.device import Device, Kind, ModelSet, Platform
 
 
@@ -27,6 +27,9 @@ def why_not(graph: Graph, node: Node, device: Device) -> str | None:
     floats = not node.op.foreign and not graph.integers.issuperset((*node.inputs, node.output))
     if floats and device.kind is not Kind.CPU:
         return f"{device.name}: {node.name} works on floats: no layer beside it is quantized"
+    scheme = graph.tensors[node.output].scheme
+    if device.kind is Kind.GPU and scheme is not None and scheme.rounding is not Rounding.EVEN:
+        return f"{device.name}: {node.name} rounds as TensorFlow Lite does, for which it has no kernel"
     if device.kind is not Kind.FPGA:
         return processor_why_not(node, device)
     if device.accelerator is not None and node.name in device.accelerator.reusable:

@@ -166,7 +166,8 @@ def _gemm_engines(site: _Site, op: ir.Gemm) -> tuple[Engine, ...]:
 def _average_engines(site: _Site, op: ir.AvgPool) -> tuple[Engine, ...]:
     taps, fields = op.window.kernel[0] * op.window.kernel[1], site.layer.output.fields
     sums = np.repeat(np.eye(fields, dtype=np.int64), taps, axis=1)
-    return _windowed(site.layer, op.window, site.zero, sums, [-site.zero * taps] * fields, site.rescale())
+    (zero,) = requantizer(site.graph, site.node).zeros
+    return _windowed(site.layer, op.window, zero, sums, [-zero * taps] * fields, site.rescale())
 
 
 def _repeat_engines(site: _Site, op: ir.Upsample) -> tuple[Engine, ...]:
@@ -215,7 +216,8 @@ ENGINES: dict[type[ir.Op], Callable[[_Site, Any], tuple[Engine, ...]]] = {
     ir.Conv: lambda site, op: _windowed(site.layer, op.window, site.zero,
                                         *_filters_of(site.graph, site.node, _conv_matrix(site, op))),
     ir.Gemm: _gemm_engines,
-    ir.GlobalAvgPool: lambda site, op: (layers.global_average_engine(site.layer, site.zero, site.rescale()),),
+    ir.GlobalAvgPool: lambda site, op: (layers.global_average_engine(
+        site.layer, requantizer(site.graph, site.node).zeros[0], site.rescale()),),
     ir.Lookup: lambda site, op: _joining(site, layers.looked_up, site.rows(site.layer.output.fields), op.lo),
     ir.MaxPool: lambda site, op: _windowed(site.layer, op.window, site.layer.inputs[0].lo, None, [site.zero], site.rescale()),
     ir.Mul: _product_engines, ir.PixelShuffle: _shuffle_engines, ir.Reduce: _joined_engines,
@@ -311,7 +313,7 @@ def _treats_alike(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> bool:
 
 
 def _uniform(rescale: Rescale) -> bool:
-    return rescale.scales is None or len(set(rescale.scales)) == 1
+    return rescale.scales is None or (len(set(rescale.scales)) == 1 and len(set(rescale.nudges)) <= 1)
 
 
 def _of_words(of_pixel: tuple[IntMatrix, list[int], Rescale], inputs: tuple[Format, ...]) -> tuple[IntMatrix, list[int], Rescale]:
@@ -400,7 +402,7 @@ def _rescale(graph: Graph, node: Node) -> Rescale:
         return Rescale(1, None, (scheme.lo, scheme.hi))
     how, divisor = requantizer(graph, node), constant_divisor(graph, node)
     assert divisor is not None
-    return Rescale(divisor, how.per_channel(channels), integer_bounds(node.op.bounds, scheme), how.zero)
+    return Rescale(divisor, how.per_channel(channels), integer_bounds(node.op.bounds, scheme), how.zero, how.nudges_of(channels))
 
 
 def _moved(graph: Graph, node: Node) -> Rescale | None:
@@ -419,4 +421,4 @@ def joined(graph: Graph, node: Node, inputs: tuple[Format, ...]) -> tuple[IntMat
     bias = [int(b) for b in stored.astype(np.int64) - matrix @ zeros]
     scheme = scheme_of(graph, node.output)
     scales = None if scheme.bits == 32 else how.per_channel(len(matrix))
-    return matrix, bias, Rescale(1, scales, integer_bounds(node.op.bounds, scheme), how.zero)
+    return matrix, bias, Rescale(1, scales, integer_bounds(node.op.bounds, scheme), how.zero, how.nudges_of(len(matrix)))

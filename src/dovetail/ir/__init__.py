@@ -11,12 +11,25 @@ from dovetail.ir.operators.opaque import Opaque
 from dovetail.ir.operators.pointwise import Function, Lookup, Pointwise
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool, WindowPool
 from dovetail.ir.operators.window import Window
-from dovetail.ir.tensor import Array, Constant, Real, Region, Scheme, Shape, Tensor, intersect, region_size, slices, whole
+from dovetail.ir.tensor import (
+    Array,
+    Constant,
+    Real,
+    Region,
+    Rounding,
+    Scheme,
+    Shape,
+    Tensor,
+    intersect,
+    region_size,
+    slices,
+    whole,
+)
 
 __all__ = [
     "RELU", "Add", "Array", "AvgPool", "Axis", "Broadcast", "Clamp", "Clip", "Coded", "Concat", "Constant", "Conv", "Elementwise",
     "Function", "Gemm", "GlobalAvgPool", "Graph", "Lookup", "MaxPool", "Movement", "Mul", "Node", "Op", "Opaque",
     "OperatorShare", "PixelShuffle", "Pointwise",
-    "Product", "Real", "Reduce", "Region", "Reshape", "Scheme", "Select", "Shape", "Tensor", "Thresholds",
+    "Product", "Real", "Reduce", "Region", "Reshape", "Rounding", "Scheme", "Select", "Shape", "Tensor", "Thresholds",
     "Transpose", "Upsample", "Window", "WindowPool", "intersect", "region_size", "slices", "whole",
 ]

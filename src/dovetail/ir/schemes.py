@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.ir import Clip, Coded, Graph, Node, Opaque, Pointwise
 from dovetail.ir.onnx.file import OPSET
 from dovetail.ir.onnx.write import to_onnx
-from dovetail.ir.tensor import Constant, Real, Scheme, Tensor, integer_weights, scheme_of_scales
+from dovetail.ir.tensor import Constant, Real, Rounding, Scheme, Tensor, integer_weights, scheme_of_scales
 
 SAME_SCALE = 1e-5
 """Relative difference up to which two scales are meant to be the same number."""
@@ -121,7 +121,9 @@ def keep_floats(graph: Graph) -> Graph:
     if not graph.quantized:
         return graph
     nodes = tuple(node if node.op.foreign or _integer(graph, node) else foreign(graph, node) for node in graph.nodes)
-    return graph.with_nodes(nodes)
+    rounded = {n.output: s for n in nodes if n.op.in_floats and (s := graph.tensors[n.output].scheme) is not None}
+    return graph.with_nodes(nodes, [replace(graph.tensors[name], scheme=replace(scheme, rounding=Rounding.EVEN))
+                                    for name, scheme in rounded.items()])
 
 
 def _integer(graph: Graph, node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import lru_cache
 from math import frexp, ldexp, prod
 from typing import Any
@@ -18,6 +19,17 @@ Array = NDArray[Any]
 Real = NDArray[np.float64]
 Region = tuple[tuple[int, int], ...]
 """One half-open interval per dimension of a tensor."""
+
+
+class Rounding(StrEnum):
+    """How a sum becomes the nearest stored integer; docs/method/tflite.md has the last two."""
+
+    EVEN = "even"
+    """Once, halves to the even neighbour: ONNX's QuantizeLinear, and ours."""
+    AWAY = "away"
+    """Once, halves away from zero: TensorFlow Lite's fully connected layers and averages."""
+    TWICE = "twice"
+    """TensorFlow Lite's fixed point: a 31-bit product rounded to 32 bits, then shifted down with halves away from zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,7 @@ class Scheme:
     axis: int | None = None
     mantissas: tuple[float, ...] = ()
     zero: int = 0
+    rounding: Rounding = Rounding.EVEN
 
     def __post_init__(self) -> None:
         if not 1 + self.signed <= self.bits <= 32:
@@ -57,8 +70,8 @@ class Scheme:
 
     @property
     def fixed_point(self) -> bool:
-        """Whether scales are powers of two and zero means zero."""
-        return not self.mantissas and not self.zero
+        """Whether scales are powers of two, zero means zero, and halves go to the even neighbour."""
+        return not self.mantissas and not self.zero and self.rounding is Rounding.EVEN
 
     @property
     def exponent(self) -> int:
@@ -100,19 +113,21 @@ class Scheme:
         return replace(self, exponents=self.exponents[start:stop], mantissas=self.mantissas[start:stop])
 
     def __str__(self) -> str:
-        kind = f"{'s' if self.signed else 'u'}{self.bits}" + (f"z{self.zero}" if self.zero else "")
+        kind = f"{'s' if self.signed else 'u'}{self.bits}" + (f"z{self.zero}" if self.zero else "") \
+            + (f"~{self.rounding}" if self.rounding is not Rounding.EVEN else "")
         scales = [f"{s:.8g}" for s in self.scales] if self.mantissas else [f"e{e}" for e in self.exponents]
         if self.axis is None:
             return f"{kind}{'*' if self.mantissas else ''}{scales[0]}"
         return f"{kind}@{self.axis}{'*' if self.mantissas else 'e'}[{','.join(s.removeprefix('e') for s in scales)}]"
 
 
-def scheme_of_scales(bits: int, signed: bool, scales: Sequence[float], axis: int | None = None, zero: int = 0) -> Scheme:
+def scheme_of_scales(bits: int, signed: bool, scales: Sequence[float], axis: int | None = None, zero: int = 0,
+                     rounding: Rounding = Rounding.EVEN) -> Scheme:
     """The scheme of given scales; powers of two are recognised, all at once or not at all."""
     parts = [frexp(s) for s in scales]
     exponents = tuple(e - 1 for _, e in parts)
     mantissas = tuple(2 * m for m, _ in parts)
-    return Scheme(bits, signed, exponents, axis, () if all(m == 1.0 for m in mantissas) else mantissas, zero)
+    return Scheme(bits, signed, exponents, axis, () if all(m == 1.0 for m in mantissas) else mantissas, zero, rounding)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,15 @@ def byte_scheme(graph: Graph, tensor: str) -> Scheme:
     return scheme
 
 
+def _to_even(graph: Graph, node: Node) -> Requantizer:
+    """How a node's sums are rounded; UnsupportedError where halves do not go to even."""
+    how = requantizer(graph, node)
+    if how.nudges:
+        raise UnsupportedError(f"node {node.name}: rounds as TensorFlow Lite does, for which there is no kernel; such parts run "
+                               "in the integer interpreter")
+    return how
+
+
 def float_bounds(clamp: Clamp | None) -> tuple[float, float]:
     return (-inf, inf) if clamp is None else (clamp.lo, clamp.hi)
 
@@ -138,7 +147,7 @@ def layer(graph: Graph, node: Node, height: int = 1, width: int = 1) -> LayerWei
         lo, hi = float_bounds(node.op.bounds)
         return LayerWeights(weights, bias.astype(np.float32), np.ones(1, np.int32), np.zeros(1, np.int32), PLAIN, lo, hi, 0, 0.0)
     source, target = byte_scheme(graph, node.inputs[0]), byte_scheme(graph, node.output)
-    how, filters = requantizer(graph, node), graph.shape(node.output)[1]
+    how, filters = _to_even(graph, node), graph.shape(node.output)[1]
     pairs = how.per_channel(filters)
     zero = how.zeros[0] - offset_of(source)
     total = graph.constants[node.params[0]].array.astype(np.int64).reshape(filters, -1)
@@ -253,7 +262,7 @@ def change_of(graph: Graph, node: Node, index: int = 0) -> Change:
     if not graph.quantized:
         lo, hi = float_bounds(node.op.bounds)
         return Change(lo=lo, hi=hi)
-    how, source, target = requantizer(graph, node), byte_scheme(graph, node.inputs[index]), byte_scheme(graph, node.output)
+    how, source, target = _to_even(graph, node), byte_scheme(graph, node.inputs[index]), byte_scheme(graph, node.output)
     lo, hi = integer_bounds(node.op.bounds, target)
     moved, count = offset_of(target), int(np.max(node.op.divisor(graph.input_shapes(node))))
     _fits(node, how, MOST_APART ** FACTORS.get(type(node.op), 1) * count * _factor(how, index), count)
@@ -277,7 +286,7 @@ def addition(graph: Graph, node: Node, first: str) -> Addition:
     """The constants of an addition of two tensors, `first` being the own side."""
     if not graph.quantized:
         return Addition(lo=float_bounds(node.op.bounds)[0], hi=float_bounds(node.op.bounds)[1])
-    how, target = requantizer(graph, node), byte_scheme(graph, node.output)
+    how, target = _to_even(graph, node), byte_scheme(graph, node.output)
     _fits(node, how, MOST_APART * (_factor(how, 0) + _factor(how, 1)))
     order = (0, 1) if node.inputs[0] == first else (1, 0)
     zeros = [how.zeros[i] - offset_of(byte_scheme(graph, node.inputs[i])) for i in order]

@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.ir import Array, Clamp, Real, Scheme
+from dovetail.ir import Array, Clamp, Real, Rounding, Scheme
 
 EXACT = float(1 << 53)
 """Largest magnitude below which float64 holds every integer."""
@@ -42,11 +42,15 @@ def rescale(accumulator: Real, divisor: Real | int, shift: NDArray[np.int64]) ->
 
 
 def quantize(x: Real, scheme: Scheme) -> Real:
-    """Real values to stored integers: nearest, ties to even, saturated. The result is integer-valued float64."""
+    """Real values to stored integers: nearest, ties to even unless the scheme says otherwise, saturated.
+
+    The result is integer-valued float64.
+    """
     scale = scheme.scales_along(x.ndim)
     # The number the file means by an arbitrary scale is a float32, and so is the division in ONNX.
     steps = (x.astype(np.float32) / scale.astype(np.float32)).astype(np.float64) if scheme.mantissas else x / scale
-    stored: Real = np.clip(np.rint(steps) + scheme.zero, scheme.lo, scheme.hi)
+    nearest = np.rint(steps) if scheme.rounding is Rounding.EVEN else np.trunc(steps + np.copysign(0.5, steps))
+    stored: Real = np.clip(nearest + scheme.zero, scheme.lo, scheme.hi)
     return stored
 
 

@@ -11,11 +11,13 @@ from math import prod
 
 import numpy as np
 
-from dovetail.ir import Coded, Graph, Node
+from dovetail.ir import Add, Coded, Graph, Node, Rounding
 from dovetail.numerics.fixed import integer_bounds
 from dovetail.numerics.requantize import accumulator_scheme, requantizer
 
 FLOAT32_EXACT = 1 << 24
+FLOAT32_MEANS = 1 << 22
+"""Sums up to which a mean times its count, both rounded to float32, is nearest to the sum."""
 FLOAT32_EXPONENTS = (-126, 127 - 24)
 """Exponents an accumulator may have so that neither its unit nor 2**24 of them leave the normal numbers of float32."""
 
@@ -85,6 +87,9 @@ def float32_exact(graph: Graph, node: Node, ranges: dict[str, Range]) -> bool:
     schemes = [graph.scheme(t) for t in node.inputs]
     if node.op.picks and set(schemes) == {scheme} and scheme.bits <= 16:
         return True
+    if scheme.rounding is not Rounding.EVEN:  # sums of integers; those of additions are float64
+        limit = FLOAT32_MEANS if node.op.averages else FLOAT32_EXACT
+        return isinstance(node.op, Add) or partial_sum_bound(graph, node, ranges) < limit
     if not all(s.fixed_point for s in (*schemes, scheme)):
         return False
     if node.op.learned and not node.op.layer:

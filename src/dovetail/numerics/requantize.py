@@ -2,6 +2,7 @@
 
 Between power-of-two scales the multiplication is a shift and everything is exact. Between arbitrary scales the ratio becomes
 a 31-bit integer over a power of two, the same on every device; docs/method/numerics.md states how far it is from the real ratio.
+Where TensorFlow Lite's kernels define the rounding, `ir.tflite.rounding` has the integers.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import ModelError
-from dovetail.ir import Graph, Node, Real, Scheme
+from dovetail.ir import Graph, Node, Real, Rounding, Scheme
 from dovetail.ir.tensor import scheme_of_scales
+from dovetail.ir.tflite.rounding import divided, lite_integers, rounded_down
+from dovetail.ir.units import accumulator_scales
 from dovetail.numerics.fixed import divide_half_even, rescale
 
 MULTIPLIER_BITS = 31
@@ -29,7 +32,8 @@ class Requantizer:
     """The integers between a node's inputs and its output.
 
     sum = operator(factors[i] * (q[i] - zeros[i]), bias); output = clamp(round(sum * multiplier / (divisor * 2**shift)) + zero).
-    `factors` holds per input one integer, or one per channel; `multipliers` and `shifts` likewise for the output.
+    `factors` holds per input one integer, or one per channel; `multipliers` and `shifts` likewise for the output. With `nudges`,
+    one is added to the product and the quotient is rounded down: the first where the sum is at least zero, the second below.
     """
 
     zeros: tuple[int, ...]
@@ -37,29 +41,17 @@ class Requantizer:
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
     zero: int = 0
+    nudges: tuple[tuple[int, int], ...] = ()
+    """None where halves go to the even neighbour."""
 
     def per_channel(self, channels: int) -> tuple[tuple[int, int], ...]:
         """(multiplier, shift) of every output channel."""
         pairs = tuple(zip(self.multipliers, self.shifts, strict=True))
         return pairs if len(pairs) > 1 else pairs * channels
 
-
-def accumulator_scales(graph: Graph, node: Node) -> tuple[float, ...]:
-    """What one step of a node's sum (or product) means: one per filter of a weighted sum, else one, or one per channel."""
-    first = graph.scheme(node.inputs[0])
-    if node.op.multiplies:
-        return (first.scale * graph.scheme(node.inputs[1]).scale,)
-    if node.op.coded:
-        products = graph.constants[node.params[1]].scheme
-        assert products is not None
-        return products.scales
-    if not node.op.product:
-        return first.scales
-    weights = graph.constants[node.params[0]].scheme
-    assert weights is not None
-    channels = graph.shape(node.output)[1]
-    steps = weights.scales if weights.axis is not None else weights.scales * channels
-    return tuple(first.scale * s for s in steps)
+    def nudges_of(self, channels: int) -> tuple[tuple[int, int], ...]:
+        """The nudges of every output channel; none where halves go to even."""
+        return self.nudges if len(self.nudges) > 1 else self.nudges * channels
 
 
 def accumulator_scheme(graph: Graph, node: Node) -> Scheme:
@@ -75,6 +67,10 @@ def requantizer(graph: Graph, node: Node) -> Requantizer:
     if target.bits == 32:
         return Requantizer(zeros, ((1,),) * len(inputs), (1,), (0,))
     divisor = int(np.max(node.op.divisor(graph.input_shapes(node))))
+    if target.rounding is not Rounding.EVEN:
+        known = lite_integers(graph, node)
+        multipliers, shifts, nudges = zip(*((d.multiplier, d.shift, d.nudges) for d in known.divisions), strict=True)
+        return Requantizer(known.zeros, known.factors, multipliers, shifts, known.zero, nudges)
     if node.op.multiplies or len({s.scales for s in inputs}) == 1:
         pairs = [_ratio(node, unit / target.scale, divisor) for unit in accumulator_scales(graph, node)]
         return Requantizer(zeros, ((1,),) * len(inputs), tuple(m for m, _ in pairs), tuple(s for _, s in pairs), target.zero)
@@ -117,12 +113,22 @@ def along_channels(values: tuple[int, ...], rank: int) -> NDArray[np.int64]:
 
 
 def rounded(total: Real, divisor: Real | int, how: Requantizer, node: Node) -> Real:
-    """round(total * multiplier / (divisor * 2**shift)) + zero, ties to even; exact, before any clamp."""
+    """round(total * multiplier / (divisor * 2**shift)) + zero, ties as `how` says; exact, before any clamp."""
     shifts = along_channels(how.shifts, total.ndim)
+    if how.nudges:
+        _check_range(total, node, set(how.multipliers) != {1})
+        above, below = (along_channels(tuple(n[side] for n in how.nudges), total.ndim) for side in (0, 1))
+        if node.op.averages and set(how.shifts) == {0}:  # by counts that differ along a border
+            above, below = divided(np.asarray(divisor, dtype=np.int64))
+        return rounded_down(total, (along_channels(how.multipliers, total.ndim), shifts, above, below), divisor) + how.zero
     if set(how.multipliers) == {1}:
         return rescale(total, divisor, shifts) + how.zero
-    if np.abs(total).max(initial=0.0) >= LARGEST_SUM:
-        raise ModelError(f"node {node.name}: the accumulator exceeds int32; narrow the weights or the input range")
+    _check_range(total, node, True)
     product = total.astype(np.int64) * along_channels(how.multipliers, total.ndim) << np.maximum(-shifts, 0)
     quotient = divide_half_even(product, np.asarray(divisor, dtype=np.int64) << np.maximum(shifts, 0))
     return quotient.astype(np.float64) + how.zero
+
+
+def _check_range(total: Real, node: Node, multiplied: bool) -> None:
+    if multiplied and np.abs(total).max(initial=0.0) >= LARGEST_SUM:
+        raise ModelError(f"node {node.name}: the accumulator exceeds int32; narrow the weights or the input range")

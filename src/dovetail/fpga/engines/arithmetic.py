@@ -104,6 +104,72 @@ def rescaled(pipeline: Pipeline, name: str, staged: Staged, ratio: Ratio, zero: 
     return clamped(pipeline, name, rounded, bounds)
 
 
+Nudges = tuple[int, int]
+"""What is added before a quotient is rounded down: to values of at least zero, and to those below."""
+
+
+def nudged_down(pipeline: Pipeline, name: str, staged: Staged, left: int, ratio: Ratio, nudges: Nudges, zero: int,
+                bounds: tuple[int, int]) -> Staged:
+    """clamp(floor(((value << left) * multiplier + nudge) / (divisor * 2**shift)) + zero), as in `ir.tflite.rounding`.
+
+    Powers of two that the product has are left out of nudges and shift; the zero point comes with the nudge.
+    """
+    (multiplier, divisor, shift), value = ratio, staged.value
+    if isinstance(value, Const) or value.lo == value.hi:
+        exact = ((value.lo << left) * multiplier + nudges[value.lo < 0]) // (divisor << shift) + zero
+        return Staged(const(min(max(exact, bounds[0]), bounds[1])), 0)
+    odd, twos = lowest_odd(multiplier)
+    over, more = lowest_odd(divisor)
+    power, shift = left + twos, shift + more
+    if odd > 1:
+        staged = linear(pipeline, f"{name}_scaled", [odd], [staged])
+    if over == 1 and shift <= power:
+        assert all(0 <= n < 1 << shift for n in nudges)
+        whole = staged.value << power - shift
+        return clamped(pipeline, name, pipeline.register(f"{name}_placed", whole + zero, staged.stage), bounds)
+    shift -= power
+    assert shift >= 0
+    above, below = ((n >> power) + zero * (over << shift) for n in nudges)
+    if over == 1:
+        aside = lowest_odd(above | below)[1] if above | below else 0
+        aside = min(aside, shift)
+        raised = nudged(pipeline, name, staged, aside, (above >> aside, below >> aside), 0)
+        quotient = pipeline.module.wire(f"{name}_quotient", raised.signal >> shift - aside)
+        return clamped(pipeline, name, Staged(quotient, raised.stage), bounds)
+    unit = over << shift
+    offset = max(0, -(nudged_range(staged.value, (above, below))[0] // unit)) * unit
+    raised = nudged(pipeline, name, staged, 0, (above, below), offset)
+    upper = Staged(pipeline.module.wire(f"{name}_upper", raised.signal >> shift), raised.stage)
+    factor, drop = reciprocal(over, upper.value.hi)
+    product = linear(pipeline, f"{name}_product", [factor], [upper])
+    ends = raised.value.lo // unit, raised.value.hi // unit
+    quotient = pipeline.module.wire(f"{name}_quotient", product.signal >> drop, ends)
+    return clamped(pipeline, name, pipeline.register(f"{name}_rounded", quotient - offset // unit, product.stage), bounds)
+
+
+def lowest_odd(value: int) -> tuple[int, int]:
+    """A number without its powers of two, and how many those are."""
+    twos = (value & -value).bit_length() - 1
+    return value >> twos, twos
+
+
+def nudged_range(value: Signal | Const, nudges: Nudges) -> tuple[int, int]:
+    """Range of a value and its nudge."""
+    ends = [end + nudges[end < 0] for end in {value.lo, value.hi, *({-1, 0} if value.lo < 0 <= value.hi else ())}]
+    return min(ends), max(ends)
+
+
+def nudged(pipeline: Pipeline, name: str, staged: Staged, aside: int, nudges: Nudges, offset: int) -> Staged:
+    """A value without its lowest bits, its nudge by its sign, and an offset."""
+    value = staged.signal
+    upper = value >> aside
+    more: Expr | int = nudges[0] + offset
+    if value.lo < 0 and nudges[0] != nudges[1]:
+        more = nudges[1] + offset if value.hi < 0 else select(value.bit(value.width - 1), nudges[1] + offset, nudges[0] + offset)
+    lo, hi = nudged_range(Signal(upper.lo, upper.hi, value.name), nudges)
+    return pipeline.register(f"{name}_nudged", upper + more, staged.stage, (lo + offset, hi + offset))
+
+
 def shifted_down(pipeline: Pipeline, name: str, staged: Staged, shift: int, raised: bool, zero: int,
                  bounds: tuple[int, int]) -> Staged:
     """clamp(round_half_even(value / 2**shift) + zero)."""

@@ -11,11 +11,11 @@ from itertools import count
 
 import numpy as np
 
-from dovetail.fpga.engines.arithmetic import rescaled
+from dovetail.fpga.engines.arithmetic import Nudges, clamped, nudged_range, rescaled
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product
 from dovetail.fpga.engines.stream import Pipeline, Staged
-from dovetail.fpga.rtl.expressions import Signal, bit_width, choose, select, signal
+from dovetail.fpga.rtl.expressions import Expr, Signal, bit_width, choose, const, select, signal
 from dovetail.fpga.rtl.modules import Module
 from dovetail.hardware.adders.graph import IntMatrix
 
@@ -28,7 +28,8 @@ class FilterConstants:
 
     A filter's integer, shifted left by its lift, is rounded by the one `shift` all filters share: round(r * 2**a / 2**(s + a))
     is round(r / 2**s), so filters of different scales need no rounding of their own. Where all of them are shifted down, half
-    a unit comes with the bias (`raised`), and rounding needs no adder.
+    a unit comes with the bias (`raised`), and rounding needs no adder. With `nudges`, one pair per lift, products are nudged
+    before they are lifted, and what is left is rounded down; the zero point comes with the nudge.
     """
 
     biases: tuple[int, ...]
@@ -37,6 +38,7 @@ class FilterConstants:
     places: tuple[int, ...]
     shift: int
     raised: bool
+    nudges: tuple[Nudges, ...] = ()
 
     @property
     def shifts(self) -> list[int]:
@@ -54,6 +56,8 @@ class FilterConstants:
 def constants_of(bias: Sequence[int], rescale: Rescale) -> FilterConstants:
     """Constants of all filters; factors of two move from the multipliers into the shifts."""
     scales = rescale.scales or ((1, 0),) * len(bias)
+    if rescale.nudges and rescale.scales is not None:
+        return nudged_constants(bias, scales, rescale)
     odd: list[tuple[int, int]] = []
     for multiplier, shift in scales:
         twos = (multiplier & -multiplier).bit_length() - 1
@@ -64,6 +68,16 @@ def constants_of(bias: Sequence[int], rescale: Rescale) -> FilterConstants:
     halves = [1 << shift - 1 if raised else 0 for _, shift in odd]
     return FilterConstants(tuple(int(b) + half for b, half in zip(bias, halves, strict=True)), tuple(m for m, _ in odd), lifts,
                            tuple(lifts.index(most - shift) for _, shift in odd), most, raised)
+
+
+def nudged_constants(bias: Sequence[int], scales: Sequence[tuple[int, int]], rescale: Rescale) -> FilterConstants:
+    """Constants of filters whose products are nudged: each shift with its nudges is a place."""
+    most = max(shift for _, shift in scales)
+    kinds = [(most - shift, *(n + (rescale.zero << shift) for n in pair))
+             for (_, shift), pair in zip(scales, rescale.nudges, strict=True)]
+    distinct = sorted(set(kinds))
+    return FilterConstants(tuple(int(b) for b in bias), tuple(m for m, _ in scales), tuple(lift for lift, _, _ in distinct),
+                           tuple(distinct.index(kind) for kind in kinds), most, False, tuple((a, b) for _, a, b in distinct))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +196,8 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
         product = total.value * pipeline.at(given["multiplier"], total.stage)
         total = pipeline.register(f"{prefix}scaled", product, total.stage, known)
         total = pipeline.register(f"{prefix}scaled_held", total.value, total.stage)  # retimed into the multiplier
+    if constants.nudges:
+        return nudged_result(pipeline, total, given, (low, high), constants, rescale, prefix)
     if "place" in given:
         lifts = np.array([1 << constants.lifts[p] for p in constants.places], dtype=object)
         low, high = low * lifts, high * lifts
@@ -190,6 +206,27 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
         total = pipeline.register(f"{prefix}lifted", lifted, total.stage, (int(low.min()), int(high.max())))
     return rescaled(pipeline, f"{prefix}result", total, (1, 1, constants.shift), rescale.zero, rescale.bounds,
                     constants.raised)
+
+
+def nudged_result(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ends: tuple[IntMatrix, IntMatrix],
+                  constants: FilterConstants, rescale: Rescale, prefix: str) -> Staged:
+    """Products with their nudges, lifted to one shift, rounded down and clamped; `ends` are of every filter's product."""
+    reached = [nudged_range(Signal(int(a), int(b), ""), constants.nudges[p]) for a, b, p in
+               zip(*ends, constants.places, strict=True)]
+    negative = total.signal.bit(total.signal.width - 1) if total.value.lo < 0 else const(0)
+    options: list[Expr] = [const(above) if above == below else select(negative, below, above)
+                           for above, below in constants.nudges]
+    chosen = options[0] if len(options) == 1 else choose(pipeline.at(given["place"], total.stage), options)
+    total = pipeline.register(f"{prefix}nudged", total.value + chosen, total.stage,
+                              (min(lo for lo, _ in reached), max(hi for _, hi in reached)))
+    if len(options) > 1:
+        lifted = choose(pipeline.at(given["place"], total.stage), [total.value << lift for lift in constants.lifts])
+        places = [constants.lifts[p] for p in constants.places]
+        total = pipeline.register(f"{prefix}lifted", lifted, total.stage, (
+            min(lo << by for (lo, _), by in zip(reached, places, strict=True)),
+            max(hi << by for (_, hi), by in zip(reached, places, strict=True))))
+    quotient = pipeline.module.wire(f"{prefix}quotient", total.signal >> constants.shift)
+    return clamped(pipeline, f"{prefix}result", Staged(quotient, total.stage), rescale.bounds)
 
 
 def _signed(staged: Staged, values: Sequence[int]) -> Signal:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dovetail.fpga.engines.arithmetic import Ratio, biased, half_of, maximum, print_graph, rescaled
+from dovetail.fpga.engines.arithmetic import Nudges, Ratio, biased, half_of, maximum, nudged_down, print_graph, rescaled
 from dovetail.fpga.engines.sequencer import Slot, sequence
 from dovetail.fpga.engines.stream import MAY_STEP, Engine, Format, Pipeline, Staged, finish_stream, in_blocks, read_stream
 from dovetail.fpga.engines.window import Taps, control, window_taps
@@ -28,13 +28,15 @@ ADDERS_PER_PRODUCT = 7
 class Rescale:
     """What happens to each output's integer: multiply, divide by divisor * 2**shift, round half to even, add zero, saturate.
 
-    `scales` has one (multiplier, shift) per output; None passes the integer on unrounded.
+    `scales` has one (multiplier, shift) per output; None passes the integer on unrounded. With `nudges`, one pair per output, the
+    product is nudged and rounded down.
     """
 
     divisor: int
     scales: tuple[tuple[int, int], ...] | None
     bounds: tuple[int, int]
     zero: int = 0
+    nudges: tuple[Nudges, ...] = ()
 
     def ratio(self, index: int) -> Ratio:
         """What output `index` is multiplied by."""
@@ -74,7 +76,7 @@ def rescaled_sums(pipeline: Pipeline, label: str, graph: AdderGraph, nodes: Sequ
     values = []
     for index, term in enumerate(graph.outputs):
         name = f"{label}_acc_{index}"
-        half = 0 if term is None else half_of(rescale.ratio(index))  # rounding half up comes with the bias
+        half = 0 if term is None or rescale.nudges else half_of(rescale.ratio(index))  # rounding half up comes with the bias
         value, left = biased(pipeline, name, term, nodes, int(bias[index]), half)
         values.append(rescale_output(pipeline, name, value, left, rescale, index, half > 0))
     return values
@@ -84,6 +86,9 @@ def rescale_output(pipeline: Pipeline, name: str, value: Staged, left: int, resc
                    raised: bool = False) -> Staged:
     """Output `index`, whose integer is value << left; a `raised` one has half of its ratio in it."""
     multiplier, divisor, shift = rescale.ratio(index)
+    if rescale.nudges and rescale.scales is not None:
+        return nudged_down(pipeline, name, value, left, (multiplier, divisor, shift), rescale.nudges[index], rescale.zero,
+                           rescale.bounds)
     return rescaled(pipeline, name, value, (multiplier, divisor, shift - left), rescale.zero, rescale.bounds, raised)
 
 

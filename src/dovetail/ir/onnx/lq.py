@@ -14,13 +14,13 @@ from onnx import AttributeProto, TensorProto, helper
 from dovetail.errors import ModelError
 from dovetail.ir import Conv, Gemm, Graph, Node, Op, Window
 from dovetail.ir.onnx.file import attributes_of
-from dovetail.ir.onnx.prepare import OWN_DOMAINS
+from dovetail.ir.onnx.prepare import LQ
 from dovetail.ir.onnx.state import Reader
 from dovetail.ir.onnx.writer import FunctionBody, Writer
 from dovetail.ir.operators.lq import STORED, Coded, Thresholds, check_ascending, check_constants, steps_of
 from dovetail.ir.tensor import Array, Constant, scheme_of_scales
 
-(DOMAIN,) = OWN_DOMAINS
+DOMAIN = LQ
 CONV = ("kernel_shape", "strides", "pads", "dilations", "group")
 BITS = ("weight_bits", "input_bits", "output_bits")
 PARAMETERS = ("codes", "products", "steps", "basis", "input_basis", "unit", "planes")

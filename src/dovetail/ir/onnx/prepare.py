@@ -12,8 +12,9 @@ from onnx import inliner
 from dovetail.errors import ModelError
 
 STANDARD = ("", "ai.onnx")
-OWN_DOMAINS = ("dovetail.lq",)
-"""Functions of these domains are read as operators; see `onnx_lq`."""
+LQ, LITE = "dovetail.lq", "dovetail.lite"
+OWN_DOMAINS = (LQ, LITE)
+"""Functions of these domains are read as operators; see `lq` here and `tflite.calls`."""
 QONNX_DOMAINS = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
 """So are QONNX's, where a file defines what they mean beside using them."""
 MAX_NODES = 1 << 19

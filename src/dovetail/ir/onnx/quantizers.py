@@ -11,7 +11,7 @@ from dovetail.errors import ModelError
 from dovetail.ir import Clamp, Clip
 from dovetail.ir.onnx.file import copied
 from dovetail.ir.onnx.state import Attributes, Reader
-from dovetail.ir.tensor import Array, Constant, Scheme, integer_weights, scheme_of_scales
+from dovetail.ir.tensor import Array, Constant, Rounding, Scheme, integer_weights, scheme_of_scales
 
 QUANTIZERS = frozenset({"QuantizeLinear", "Quant"})
 STORED = ("int8", "uint8", "int16", "uint16")
@@ -39,7 +39,7 @@ def _scheme(reader: Reader, proto: Any, a: Attributes, zero: Array) -> Scheme:
         raise reader.unsupported(proto, f"activation quantized with {scale.size} scales to {zero.dtype}; one scale and "
                                         f"{', '.join(STORED)} are typed")
     return scheme_of_scales(zero.dtype.itemsize * 8, zero.dtype.kind == "i", scale.reshape(-1).tolist(),
-                            zero=int(zero.reshape(-1)[0]))
+                            zero=int(zero.reshape(-1)[0]), rounding=Rounding(a.get("rounding", Rounding.EVEN)))
 
 
 def stored_as(reader: Reader, proto: Any, dtype: np.dtype[Any]) -> Scheme:
@@ -85,7 +85,7 @@ def dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
                             f"q = x / {scheme.scale:.6g} + {scheme.zero}")
     elif kind != "float32":
         raise reader.unsupported(proto, f"dequantizes {kind} integers that were computed as integers")
-    elif reader.schemes.setdefault(tensor, scheme) != scheme:  # a value that moved as integers has none yet
+    elif replace(reader.schemes.setdefault(tensor, scheme), rounding=scheme.rounding) != scheme:  # what moved has none yet
         raise reader.unsupported(proto, f"tensor {tensor} is dequantized by another scale than it was quantized by")
     reader.alias[proto.output[0]] = source
 

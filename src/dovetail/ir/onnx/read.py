@@ -24,7 +24,7 @@ from dovetail.ir.onnx.foreign import target_opset
 from dovetail.ir.onnx.integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx.layout import sink_transposes
 from dovetail.ir.onnx.pointwise import read_alone, read_cluster, read_table
-from dovetail.ir.onnx.prepare import check_opsets, check_outputs, check_size, inlined, ordered, print_names
+from dovetail.ir.onnx.prepare import LITE, check_opsets, check_outputs, check_size, inlined, ordered, print_names
 from dovetail.ir.onnx.qonnx_thresholds import code_layers
 from dovetail.ir.onnx.readers import reader_of
 from dovetail.ir.onnx.rows import lift, lifts
@@ -33,6 +33,7 @@ from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.operators.lq import narrow_codes
 from dovetail.ir.passes import drop_still, fold_activations, fold_affine, sink_shuffles, turn_weights
 from dovetail.ir.schemes import keep_floats, narrow_inputs, settle_parameters, spread_schemes
+from dovetail.ir.tflite.calls import read_call
 
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Shape", "DequantizeLinear", "Transpose",
@@ -55,6 +56,9 @@ def read_node(reader: Reader, node: Any) -> None:
     """A typed operator where one fits, a folded constant where nothing moves, else the node as it is."""
     if node.domain == onnx_lq.DOMAIN:
         onnx_lq.read(reader, node)
+        return
+    if node.domain == LITE:
+        read_call(reader, node)
         return
     meant = expanded(node, reader.where)
     if meant is not None:

@@ -16,10 +16,10 @@ from onnx import TensorProto, helper
 
 from dovetail import plugins
 from dovetail.errors import UnsupportedError
-from dovetail.ir import RELU, Conv, Gemm, Graph, Node, Op, Opaque, Product, Reduce, Scheme, Tensor
+from dovetail.ir import RELU, Clamp, Conv, Gemm, Graph, Node, Op, Opaque, Product, Reduce, Rounding, Scheme, Tensor
 from dovetail.ir.onnx import file as onnx_file
 from dovetail.ir.onnx import lq as onnx_lq
-from dovetail.ir.onnx.prepare import domains, rename_inside
+from dovetail.ir.onnx.prepare import LITE, OWN_DOMAINS, domains, rename_inside
 from dovetail.ir.onnx.writer import Boundary, Writer
 from dovetail.ir.operators.elementwise import Add, Clip, Concat, Mul, Reshape
 from dovetail.ir.operators.lq import Coded, Thresholds, holds_codes
@@ -27,6 +27,8 @@ from dovetail.ir.operators.movement import PixelShuffle, Select, Transpose, Upsa
 from dovetail.ir.operators.pointwise import TABLE_ENTRIES, Function, Lookup
 from dovetail.ir.operators.pooling import AvgPool, GlobalAvgPool, MaxPool
 from dovetail.ir.operators.window import Pads, Window
+from dovetail.ir.tflite import calls
+from dovetail.ir.tflite.calls import lite_rounding, write_activation, write_integers, write_quantize
 
 
 def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
@@ -42,12 +44,16 @@ def to_onnx(graph: Graph, boundary: Boundary = Boundary.FLOAT) -> bytes:
     wide = any(s is not None and s.bits == 16 for s in stored)
     opset = max([onnx_file.OPSET, *(n.op.opset for n in graph.nodes), onnx_file.WIDE_OPSET if wide else 0])
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in sorted(writer.domains))]
-    model = helper.make_model(proto, opset_imports=imports, functions=onnx_lq.functions(graph, opset),
+    model = helper.make_model(proto, opset_imports=imports, functions=_functions(writer, opset),
                               ir_version=onnx_file.ir_version(opset), producer_name=onnx_file.PRODUCER)
-    if writer.domains <= {onnx_lq.DOMAIN}:
+    if writer.domains <= set(OWN_DOMAINS):
         onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
+
+
+def _functions(writer: Writer, opset: int) -> list[Any]:
+    return [*onnx_lq.functions(writer.graph, opset), *(calls.functions(opset) if LITE in writer.domains else ())]
 
 
 def _write(writer: Writer) -> list[Any]:
@@ -100,7 +106,9 @@ def declared_output(writer: Writer, tensor: Tensor) -> Any:
 
 
 def read_value(writer: Writer, name: str) -> str:
-    """The float value of a tensor, for a consumer."""
+    """The float value of a tensor, for a consumer; its integers as floats, where TensorFlow Lite's arithmetic reads them."""
+    if name in writer.integers:
+        return writer.integers[name]
     if writer.graph.tensors[name].scheme is None:
         return name
     is_public = writer.boundary is Boundary.FLOAT and name in writer.graph.outputs
@@ -124,10 +132,33 @@ def _node(writer: Writer, node: Node) -> None:
             else (node.output, f"{node.output}{writer.sep}q", f"{node.output}{writer.sep}dq")
     else:
         raw, stored, real = f"{node.output}{writer.sep}raw", node.output, f"{node.output}{writer.sep}dq"
-    activated(writer, node, raw, scheme)
-    writer.emit("QuantizeLinear", [raw, *writer.scale(node.output, scheme)], stored, f"{node.output}{writer.sep}quantize")
+    if scheme.rounding is not Rounding.EVEN and not node.op.in_floats:
+        _lite(writer, node, scheme, raw, stored)
+    else:
+        activated(writer, node, raw, scheme)
+        writer.emit("QuantizeLinear", [raw, *writer.scale(node.output, scheme)], stored,
+                    f"{node.output}{writer.sep}quantize")
     if (public and writer.boundary is Boundary.FLOAT) or writer.graph.consumers(node.output):
         writer.dequantize(stored, real, node.output, scheme)
+
+
+def _lite(writer: Writer, node: Node, scheme: Scheme, raw: str, stored: str) -> None:
+    """TensorFlow Lite's arithmetic: the operator on integers, then the rounding."""
+    how = lite_rounding(writer.graph, node)
+    for at, name in enumerate(dict.fromkeys(node.inputs)):
+        source = writer.graph.scheme(name)
+        if source.bits < 32:
+            factor = how.factors[node.inputs.index(name)] if how.factors else None
+            writer.integers[name] = write_integers(writer, node, read_value(writer, name), source, at,
+                                                   len(writer.graph.shape(name)), factor)
+    for at, name in enumerate(node.params, len(node.inputs)):
+        own = writer.graph.constants[name].scheme
+        if own is not None and not isinstance(node.op, Reduce):
+            writer.integers[name] = write_integers(writer, node, writer.parameter(name), own, at,
+                                                   writer.graph.constants[name].array.ndim)
+    activated(writer, node, raw, scheme)
+    writer.integers.clear()
+    write_quantize(writer, node, scheme, how, raw, stored)
 
 
 def activated(writer: Writer, node: Node, output: str, scheme: Scheme | None) -> None:
@@ -144,6 +175,9 @@ def activated(writer: Writer, node: Node, output: str, scheme: Scheme | None) ->
     else:
         before, name = f"{node.output}{writer.sep}pre", f"{node.name}{writer.sep}activation"
         writer_of(type(node.op))(writer, node, node.op, before)
+    if scheme is not None and scheme.rounding is not Rounding.EVEN:
+        write_activation(writer, Clamp(lo, hi), before, output, name)
+        return
     if (lo, hi) == (RELU.lo, RELU.hi):
         writer.emit("Relu", [before], output, name)
         return
@@ -195,7 +229,8 @@ def _reduce(writer: Writer, node: Node, op: Reduce, output: str) -> None:
     total = terms[0]
     for i, term in enumerate(terms[1:]):
         total = writer.emit("Add", [total, term], f"{stem}sum_{i}", f"{stem}add_{i}")
-    scale = np.asarray(scheme.scales, dtype=np.float32).reshape(along)
+    whole = writer.graph.scheme(node.output).rounding is not Rounding.EVEN  # the rounding multiplies integers
+    scale = np.ones(along, np.float32) if whole else np.asarray(scheme.scales, dtype=np.float32).reshape(along)
     writer.emit("Mul", [total, writer.constant(f"{stem}unit", scale)], output, node.name)
 
 

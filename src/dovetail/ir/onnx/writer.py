@@ -34,6 +34,8 @@ class Writer:
     nodes: list[Any] = field(default_factory=list)
     initializers: dict[str, Any] = field(default_factory=dict)
     domains: set[str] = field(default_factory=set)
+    integers: dict[str, str] = field(default_factory=dict)
+    """Of the node being written: inputs and parameters that are read as integers, and under what name."""
 
     def emit(self, op: str, inputs: list[str], output: str, name: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
@@ -57,6 +59,8 @@ class Writer:
 
     def parameter(self, name: str) -> str:
         """A weight as ONNX value: float as it is, integers behind a DequantizeLinear."""
+        if name in self.integers:
+            return self.integers[name]
         constant = self.graph.constants[name]
         stored = self.constant(name, constant.array)
         return stored if constant.scheme is None else self.dequantize(stored, f"{name}{self.sep}dq", name, constant.scheme)

@@ -1,7 +1,8 @@
 """TensorFlow Lite's operators as ONNX nodes: channels last as they are, with the transposes that layers need around them.
 
 The import moves those transposes on until they cancel (`ir/onnx/layout.py`). What is quantized comes as QDQ: after each operator
-its tensor is rounded to the file's integers, with ONNX's rounding.
+its tensor is rounded to the file's integers. Where TensorFlow Lite's reference kernels round in a way that is known exactly, the
+QuantizeLinear is one of our domain and says which (`Rounding`); elsewhere it is ONNX's.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir.tensor import Array, Shape
+from dovetail.ir.onnx.prepare import LITE
+from dovetail.ir.tensor import Array, Rounding, Shape, scheme_of_scales
 from dovetail.ir.tflite.file import DAMAGED, LiteModel, LiteOperator, LiteTensor, read_tables
+from dovetail.ir.tflite.rounding import addition
 
 OPSET = 17
 TO_FIRST, TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -25,9 +28,15 @@ SAME = 0
 """`Padding` of the schema: as many pixels out as strides cover."""
 LIMITS: Mapping[int, tuple[float, float]] = {2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """Fused activation functions of the schema that clip; 1 is Relu, 4 is Tanh, 0 none."""
-ROUNDED = ("its integers are computed in QDQ form, each sum rounded once, half to even; TensorFlow Lite's own kernels differ by "
-           "one in few places")
-"""What is to be said of a quantized file."""
+INEXACT = "{} rounded once, half to even: TensorFlow Lite's own kernels may differ by one there"
+"""What is to be said of a quantized file some of whose operators are not computed as its kernels do."""
+EXACT = "its integers are those of TensorFlow Lite's reference kernels, but for nodes that are kept as they are"
+"""What is to be said of a quantized file otherwise."""
+WINDOWS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D"})
+MOVED = frozenset({"MAX_POOL_2D", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "PAD", "PADV2", "CONCATENATION", "SPLIT",
+                   "SLICE", "STRIDED_SLICE", "RESIZE_NEAREST_NEIGHBOR", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "REDUCE_MAX",
+                   "MAXIMUM", "MINIMUM", "DEQUANTIZE"})
+"""Operators that round nothing."""
 
 
 def translate(content: bytes, where: str) -> tuple[onnx.ModelProto, tuple[str, ...]]:
@@ -54,6 +63,8 @@ class Translation:
     constants: dict[str, Any] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    inexact: dict[str, int] = field(default_factory=dict)
+    """Operators whose integers may not be TensorFlow Lite's, by kind."""
 
     def model(self) -> onnx.ModelProto:
         self.used |= {self.lite.tensors[n].name for n in self.lite.outputs}
@@ -66,11 +77,15 @@ class Translation:
             rule(self, operator)
         outputs = [self._output(number) for number in self.lite.outputs]
         graph = helper.make_graph(self.nodes, "network", inputs, outputs, list(self.constants.values()))
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(LITE, 1)],
+                                 ir_version=8)
 
     def notes(self) -> tuple[str, ...]:
         made = (self.lite.tensors[n] for operator in self.lite.operators for n in operator.outputs)
-        return (ROUNDED,) if any(tensor.quantized is not None for tensor in made) else ()
+        if not any(tensor.quantized is not None for tensor in made):
+            return ()
+        kinds = [f"{count} {kind}" for kind, count in self.inexact.items()]
+        return (INEXACT.format(f"{', '.join(kinds)} {'is' if sum(self.inexact.values()) == 1 else 'are'}") if kinds else EXACT,)
 
     def name(self, wish: str) -> str:
         """A name that nothing has yet."""
@@ -122,22 +137,47 @@ class Translation:
             self.names[number] = name
         return name
 
-    def write(self, operator: LiteOperator, name: str, fused: int = 0) -> None:
-        """A result: its fused activation, then its integers, where it has any."""
+    def write(self, operator: LiteOperator, name: str, fused: int = 0, rounding: Rounding = Rounding.EVEN) -> None:
+        """A result: its fused activation, then its integers, where it has any, rounded as TensorFlow Lite's kernel does."""
         number, tensor = operator.outputs[0], self.output(operator)
         if fused in LIMITS:
             name = self.clipped(name, LIMITS[fused], tensor.name)
         elif fused:
             name = self.node({1: "Relu", 4: "Tanh"}[fused], [name], f"{tensor.name}_active")
         if tensor.quantized is not None and tensor.dtype.kind in "iu":
-            name = self._rounded(name, tensor)
+            if rounding is Rounding.EVEN and operator.kind not in MOVED:
+                self.inexact[operator.kind] = self.inexact.get(operator.kind, 0) + 1
+            name = self._rounded(name, tensor, rounding)
         self.names[number] = name
+
+    def known(self, operator: LiteOperator, rounding: Rounding) -> Rounding:
+        """The rounding, where all that an operator computes with and writes are bytes, as its kernel is known for."""
+        read = [self.lite.tensors[n] for n in operator.inputs[:2]]
+        bytes_alone = all(t.dtype == np.int8 and t.quantized is not None for t in (*read, self.output(operator)))
+        return rounding if bytes_alone else Rounding.EVEN
+
+    def adds_exactly(self, operator: LiteOperator) -> bool:
+        """Whether some factors round every sum of two tensors as the kernel does."""
+        schemes = []
+        for number in (*operator.inputs, operator.outputs[0]):
+            own = self.lite.tensors[number].quantized
+            assert own is not None
+            schemes.append(scheme_of_scales(8, True, [float(own.scales[0])], zero=int(own.zeros[0]), rounding=Rounding.TWICE))
+        try:
+            addition(schemes[0], schemes[1], schemes[2])
+        except ModelError:
+            return False
+        return True
+
+    def same_scale(self, operator: LiteOperator) -> bool:
+        """Whether an operator's result means what its input means."""
+        source, target = self.tensor(operator, 0).quantized, self.output(operator).quantized
+        return source is not None and target is not None and source.scales[0] == target.scales[0] \
+            and source.zeros[0] == target.zeros[0]
 
     def write_same(self, operator: LiteOperator, name: str) -> None:
         """A result that only moves values: it keeps the integers of what it reads."""
-        source, target = self.tensor(operator, 0).quantized, self.output(operator).quantized
-        if source is not None and target is not None and source.scales[0] == target.scales[0] \
-                and source.zeros[0] == target.zeros[0]:
+        if self.same_scale(operator):
             self.names[operator.outputs[0]] = name
         else:
             self.write(operator, name)
@@ -186,9 +226,10 @@ class Translation:
         parameters, along = self._parameters(tensor, axis)
         return self.node("DequantizeLinear", [name, *parameters], f"{tensor.name}_real", **along)
 
-    def _rounded(self, name: str, tensor: LiteTensor) -> str:
+    def _rounded(self, name: str, tensor: LiteTensor, rounding: Rounding = Rounding.EVEN) -> str:
         parameters, _ = self._parameters(tensor, None)
-        return self._dequantized(self.node("QuantizeLinear", [name, *parameters], f"{tensor.name}_integers"), tensor)
+        own: dict[str, Any] = {} if rounding is Rounding.EVEN else {"domain": LITE, "rounding": str(rounding)}
+        return self._dequantized(self.node("QuantizeLinear", [name, *parameters], f"{tensor.name}_integers", **own), tensor)
 
 
 def _pads(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
@@ -212,7 +253,7 @@ def _convolve(made: Translation, op: LiteOperator) -> None:
               made.read(op.inputs[1], lambda w: w.transpose(turn), axis=0), *_bias(made, op)]
     y = made.node("Conv", inputs, made.output(op).name, kernel_shape=list(kernel), strides=strides, dilations=dilations,
                   group=groups, pads=_pads(x.shape[1:3], kernel, strides, dilations, o.Padding()))
-    made.write(op, made.last(op, y), o.FusedActivationFunction())
+    made.write(op, made.last(op, y), o.FusedActivationFunction(), made.known(op, Rounding.TWICE))
 
 
 def _bias(made: Translation, op: LiteOperator) -> list[str]:
@@ -243,7 +284,7 @@ def _connected(made: Translation, op: LiteOperator) -> None:
     y = made.node("Gemm", [name, made.read(op.inputs[1]), *_bias(made, op)], made.output(op).name, transB=1)
     if len(shape) != 2:
         y = made.shaped(y, (*shape[:-1], outputs), f"{made.output(op).name}_shaped")
-    made.write(op, y, op.options.FusedActivationFunction())
+    made.write(op, y, op.options.FusedActivationFunction(), made.known(op, Rounding.AWAY))
 
 
 def _pool(made: Translation, op: LiteOperator) -> None:
@@ -253,15 +294,29 @@ def _pool(made: Translation, op: LiteOperator) -> None:
     kind = "MaxPool" if op.kind == "MAX_POOL_2D" else "AveragePool"
     y = made.node(kind, [made.first(op.inputs[0])], made.output(op).name,
                   kernel_shape=kernel, strides=strides, pads=pads)
-    made.write(op, made.last(op, y), o.FusedActivationFunction())
+    if kind == "MaxPool" and not o.FusedActivationFunction():
+        made.write_same(op, made.last(op, y))
+        return
+    rounding = Rounding.AWAY if made.same_scale(op) and kind == "AveragePool" else Rounding.EVEN
+    made.write(op, made.last(op, y), o.FusedActivationFunction(), made.known(op, rounding))
 
 
 def _binary(kind: str) -> Callable[[Translation, LiteOperator], None]:
     def run(made: Translation, op: LiteOperator) -> None:
         fused = 0 if op.options is None or not hasattr(op.options, "FusedActivationFunction") else \
             op.options.FusedActivationFunction()
-        made.write(op, made.node(kind, [made.read(n) for n in op.inputs], f"{made.output(op).name}_{kind.lower()}"), fused)
+        computed = all(made.lite.tensors[n].values is None for n in op.inputs)
+        rounding = made.known(op, Rounding.TWICE) if kind in ("Add", "Mul") and computed else Rounding.EVEN
+        if kind == "Add" and rounding is Rounding.TWICE and not made.adds_exactly(op):
+            rounding = Rounding.EVEN
+        y = made.node(kind, [made.read(n) for n in op.inputs], f"{made.output(op).name}_{kind.lower()}")
+        made.write(op, y, fused, rounding)
     return run
+
+
+def _relu(made: Translation, op: LiteOperator) -> None:
+    y = made.node("Relu", [made.read(op.inputs[0])], f"{made.output(op).name}_relu")
+    made.write(op, y, 0, made.known(op, Rounding.TWICE))
 
 
 def _unary(kind: str, **attributes: float) -> Callable[[Translation, LiteOperator], None]:
@@ -272,7 +327,8 @@ def _unary(kind: str, **attributes: float) -> Callable[[Translation, LiteOperato
 
 def _clip(low: float, high: float) -> Callable[[Translation, LiteOperator], None]:
     def run(made: Translation, op: LiteOperator) -> None:
-        made.write(op, made.clipped(made.read(op.inputs[0]), (low, high), made.output(op).name))
+        y = made.clipped(made.read(op.inputs[0]), (low, high), made.output(op).name)
+        made.write(op, y, 0, made.known(op, Rounding.TWICE))
     return run
 
 
@@ -297,11 +353,16 @@ def _softmax(made: Translation, op: LiteOperator) -> None:
 
 def _reduce(kind: str) -> Callable[[Translation, LiteOperator], None]:
     def run(made: Translation, op: LiteOperator) -> None:
-        axes, kept = list(made.integers(op, 1)), int(op.options.KeepDims())
+        axes, kept, wish = list(made.integers(op, 1)), int(op.options.KeepDims()), f"{made.output(op).name}_{kind.lower()}"
+        if kind == "ReduceMean" and len(made.tensor(op, 0).shape) == 4 and sorted(axes) == [1, 2]:
+            y = made.node(kind, [made.first(op.inputs[0])], wish, axes=[2, 3], keepdims=1)
+            y = made.last(op, y) if kept else made.shaped(y, made.output(op).shape, f"{wish}_flat")
+            made.write(op, y, 0, Rounding.TWICE if made.output(op).dtype == np.int8 else Rounding.EVEN)
+            return
         inputs, attributes = [made.read(op.inputs[0])], {"axes": axes}
         if kind == "ReduceSum":  # the one whose axes are an input at this opset
             inputs, attributes = [*inputs, made.constant("axes", np.asarray(axes, np.int64))], {}
-        made.write(op, made.node(kind, inputs, f"{made.output(op).name}_{kind.lower()}", keepdims=kept, **attributes))
+        made.write(op, made.node(kind, inputs, wish, keepdims=kept, **attributes))
     return run
 
 
@@ -310,7 +371,12 @@ def _pad(made: Translation, op: LiteOperator) -> None:
     inputs = [made.read(op.inputs[0]), made.constant("pads", pads)]
     if len(op.inputs) > 2:
         inputs.append(made.read(op.inputs[2]))
-    made.write_same(op, made.node("Pad", inputs, f"{made.output(op).name}_padded"))
+    y = made.node("Pad", inputs, f"{made.output(op).name}_padded")
+    readers = {other.kind for other in made.lite.operators if op.outputs[0] in other.inputs}
+    if readers and readers <= WINDOWS and op.outputs[0] not in made.lite.outputs:  # which take the padding in
+        made.write_same(op, y)
+    else:
+        made.write(op, y)
 
 
 def _concat(made: Translation, op: LiteOperator) -> None:
@@ -352,7 +418,7 @@ def _resize(made: Translation, op: LiteOperator) -> None:
     sizes = made.constant("sizes", np.asarray((x.shape[0], x.shape[3], height, width), np.int64))
     y = made.node("Resize", [made.first(op.inputs[0]), "", "", sizes], f"{wish}_resized",
                   mode="linear" if linear else "nearest", coordinate_transformation_mode=place, **rounding)
-    made.write_same(op, made.last(op, y))
+    (made.write if linear else made.write_same)(op, made.last(op, y))
 
 
 def _shuffle(made: Translation, op: LiteOperator) -> None:
@@ -365,7 +431,7 @@ def _shuffle(made: Translation, op: LiteOperator) -> None:
 
 def _pass(made: Translation, op: LiteOperator) -> None:
     """QUANTIZE and DEQUANTIZE: other integers, or none, for the same values."""
-    made.write(op, made.read(op.inputs[0]))
+    made.write(op, made.read(op.inputs[0]), 0, made.known(op, Rounding.TWICE))
 
 
 RULES: Mapping[str, Callable[[Translation, LiteOperator], None]] = {
@@ -374,7 +440,7 @@ RULES: Mapping[str, Callable[[Translation, LiteOperator], None]] = {
     "REDUCE_MAX": _reduce("ReduceMax"),
     "ADD": _binary("Add"), "SUB": _binary("Sub"), "MUL": _binary("Mul"), "DIV": _binary("Div"), "MAXIMUM": _binary("Max"),
     "MINIMUM": _binary("Min"), "BATCH_MATMUL": _binary("MatMul"), "PRELU": _binary("PRelu"),
-    "RELU": _unary("Relu"), "RELU6": _clip(0, 6), "RELU_N1_TO_1": _clip(-1, 1), "LEAKY_RELU": _leaky,
+    "RELU": _relu, "RELU6": _clip(0, 6), "RELU_N1_TO_1": _clip(-1, 1), "LEAKY_RELU": _leaky,
     "LOGISTIC": _unary("Sigmoid"), "TANH": _unary("Tanh"), "HARD_SWISH": _unary("HardSwish"), "ELU": _unary("Elu"),
     "EXP": _unary("Exp"), "SQRT": _unary("Sqrt"),
     "ABS": _unary("Abs"), "NEG": _unary("Neg"), "SOFTMAX": _softmax,
