@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from dovetail.ir.onnx import clusters
 from dovetail.ir.onnx import file as onnx_file
-from dovetail.ir.onnx.prepare import ordered, subgraphs
+from dovetail.ir.onnx.prepare import LITE, STANDARD, ordered, subgraphs
 from dovetail.ir.tensor import Array
 
 Perm = tuple[int, ...]
@@ -150,14 +150,14 @@ class _Sinker:
         return name
 
     def visit(self, node: Any) -> None:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Constant" and node.domain in STANDARD:
             self.remember(node)
             return
         first = node.input[0] if node.input else ""
         if node.op_type == "Transpose" and first in self.names and first not in self.stored and _perm_of(node):
             self.compose(node, first)
             return
-        if node.domain in ("", "ai.onnx") and node.op_type in HANDLERS and (perm := self.shared(node)) is not None:
+        if node.domain in (*STANDARD, LITE) and node.op_type in HANDLERS and (perm := self.shared(node)) is not None:
             written = len(self.nodes)
             handled = HANDLERS[node.op_type](self, node, perm)
             if handled:
