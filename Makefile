@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FASHION := examples/fashion
 DEMO := build/fashion
 
-.PHONY: help demo test docs quick slow deep fuzz prove check bench reproduce clean
+.PHONY: help demo test docs quick slow deep fuzz prove mutate check bench reproduce clean
 
 help:
 	@echo "make demo       plan, build, simulate, synthesize and report on a bundled network (under 5 minutes)"
@@ -15,6 +15,7 @@ help:
 	@echo "make deep       the long tests, which make test leaves out; goes on where it was stopped"
 	@echo "make fuzz       the tests' laws on new random cases, MINUTES=5 unless told; make test draws the same every time"
 	@echo "make prove      the engine families' Verilog proven equal to the integers, for every input; goes on where it was stopped"
+	@echo "make mutate     400 seeded changes of the sources, each tried with the tests that execute it; goes on where it was stopped"
 	@echo "make docs       the documentation as pages (dovetail docs --open), without network and with no dead link"
 	@echo "make check      ruff, mypy --strict, import-linter"
 	@echo "make bench      figures beside peers, as JSON in build/bench"
@@ -68,6 +69,9 @@ fuzz: $(VENV)/.ready-dev
 
 prove: $(VENV)/.ready-dev
 	$(BIN)/python scripts/prove
+
+mutate: $(VENV)/.ready-dev
+	$(BIN)/python scripts/mutate
 
 docs: $(VENV)/.ready-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
