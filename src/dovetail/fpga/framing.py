@@ -12,6 +12,7 @@
         28    ...  payload
                 4  CRC-32 of the payload
 
+A register of the link itself, at 0x1000 behind those of the shell, says how many frames may be sent before one is fetched.
 Whatever changes, goes missing or comes twice on the way is noticed: by a checksum, by the sequence, or by the missing magic.
 """
 
@@ -32,6 +33,10 @@ HEADER_BYTES = HEADER.size + CHECK.size
 MOST_PAYLOAD = 1 << 28
 DESIGN_MASK = (1 << 64) - 1
 SEQUENCES = 1 << 32
+ROOM_ADDRESS = 0x1000
+"""The register of the link's room."""
+ENDLESS = (1 << 32) - 1
+"""What it says where a far end keeps any number of frames."""
 
 
 class MessageKind(IntEnum):

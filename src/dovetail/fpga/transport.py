@@ -18,7 +18,7 @@ from dovetail.errors import TransportError
 from dovetail.fpga.axi.model import JoinedModel, ShellModel
 from dovetail.fpga.axi.registers import OKAY, addresses
 from dovetail.fpga.axi.shell import Shell
-from dovetail.fpga.framing import DESIGN_MASK, Decoder, Message, MessageKind, encode
+from dovetail.fpga.framing import DESIGN_MASK, ENDLESS, ROOM_ADDRESS, Decoder, Message, MessageKind, encode
 
 PATIENCE_CYCLES = 50_000
 """Cycles without a packet after which a simulated board is given up, beyond what its design's own timing says."""
@@ -257,4 +257,4 @@ def _act(message: Message, board: Transport, design: int) -> Message | None:
     if message.kind is MessageKind.WRITE:
         board.write(address, value)
         return Message(MessageKind.VALUE, ACCESS.pack(address, value))
-    return Message(MessageKind.VALUE, ACCESS.pack(address, board.read(address)))
+    return Message(MessageKind.VALUE, ACCESS.pack(address, ENDLESS if address == ROOM_ADDRESS else board.read(address)))

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from dovetail.errors import PlatformError
 from dovetail.platform.accelerator import AcceleratorDesign
+from dovetail.platform.top import BoardTop
 
 
 class Kind(StrEnum):
@@ -65,6 +66,8 @@ class Device:
     Neither transfers nor launches of kernels are in it, which links and `launch_s` count. That of the host is what a part of its
     own takes when its inputs come from elsewhere.
     """
+    top: BoardTop | None = None
+    """How an FPGA sits on its board, where a whole bitstream can be made for it."""
 
     def at_pace(self, clocks: int) -> Device:
         """An FPGA that may share multipliers, as long as no layer takes more than `clocks` clocks per frame."""

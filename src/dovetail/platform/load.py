@@ -30,6 +30,7 @@ from dovetail.platform.fitted import (
 from dovetail.platform.gpu_specification import specifications
 from dovetail.platform.repeat import MARK, REPEAT, repeated, split_count, written_out
 from dovetail.platform.schema import Limits, TomlTable, shipped, shipped_names, suggestion
+from dovetail.platform.top import top_entries, top_of
 from dovetail.words import counted
 
 DEVICE_LIMITS: Mapping[str, Limits] = {
@@ -197,7 +198,8 @@ def _switch(table: TomlTable) -> Switch:
 
 def _device(table: TomlTable) -> Device:
     table.check_keys(("name", "kind", "description", "model", "idle_power_w", "busy_power_w"),
-                     ("clock_hz", "dispatch_s", "family", "part", "resources", "parameters", "models", "accelerator", "kernels"))
+                     ("clock_hz", "dispatch_s", "family", "part", "resources", "parameters", "models", "accelerator", "kernels",
+                      "top"))
     kind = Kind(table.choice("kind", [k.value for k in Kind]))
     model = table.choice("model", [ROOFLINE, CALIBRATED, *model_names()])
     sources: dict[str, str] = {}
@@ -222,7 +224,7 @@ def _device(table: TomlTable) -> Device:
         ModelSet(table.choice("models", list(ModelSet))) if "models" in table.values else ModelSet.PLANNING,
         _part(table) if "part" in table.values else None,
         from_entries(table.values["accelerator"], table.where) if "accelerator" in table.values else None, _kernels(table, kind),
-        numbers.get("dispatch_s"))
+        numbers.get("dispatch_s"), top_of(table.table("top")) if "top" in table.values else None)
 
 
 def _check_masters(table: TomlTable, parameters: TomlTable) -> None:
@@ -244,7 +246,7 @@ def _kernels(table: TomlTable, kind: Kind) -> str | None:
 def _family(table: TomlTable, kind: Kind, model: str) -> str | None:
     """The family of an FPGA, None elsewhere; the model must be one of that kind and count that family's resources."""
     if kind is not Kind.FPGA:
-        for key in ("family", "part"):
+        for key in ("family", "part", "top"):
             if key in table.values:
                 table.fail(f"key {key} is {table.values[key]!r}; only an fpga has one, this is a {kind}")
         if formula_of(model) == DHM:
@@ -329,6 +331,8 @@ def _device_entries(device: Device) -> dict[str, Any]:
             entries[prefix] = {k: _sourced(v, device.sources[f"{prefix}.{k}"]) for k, v in numbers.items()}
     if device.accelerator is not None:
         entries["accelerator"] = to_entries(device.accelerator)
+    if device.top is not None:
+        entries["top"] = top_entries(device.top)
     return entries
 
 

@@ -70,7 +70,8 @@ class Build:
         """The runnable form of a segment, from its files; simulated parts report each run to `on_simulated`."""
         kind = self.platform.device(segment.device).kind
         if segment.device in self.boards:
-            return BoardPart(segment.graph, self.folder / "fpga", self.boards[segment.device])
+            place = self.boards[segment.device]
+            return BoardPart(segment.graph, self.folder / "fpga", place, int(place.option("retries")))
         if kind is Kind.FPGA:
             return fpga_part.load_part(segment.graph, self.folder / "fpga", on_simulated)
         if kind is Kind.GPU:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from dovetail.errors import TransportError, UsageError
 from dovetail.fpga.axi.shell import Shell
@@ -19,9 +22,9 @@ from dovetail.runtime.transports.xdma import open_xdma
 
 FORMS = {"uio": "uio:REGISTERS,DMA[,DMA...],BUFFER", "xdma": "xdma:/dev/xdma0", "serial": "serial:/dev/ttyUSB0[,baud=115200]"}
 """How the place of a board is written, by its kind."""
-DEFAULTS = {"timeout": 5.0, "baud": 115_200.0, "offset": 0.0}
-"""Seconds without progress after which a board is given up, bits per second of a serial line, and bytes from the start of
-XDMA's AXI4-Lite window to the shell; choices."""
+DEFAULTS = {"timeout": 5.0, "baud": 115_200.0, "offset": 0.0, "retries": 0.0}
+"""Seconds without progress after which a board is given up, bits per second of a serial line, bytes from the start of XDMA's
+AXI4-Lite window to the shell, and how often a frame that failed on the way is sent again; choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +89,9 @@ class BoardPart:
 
     backend = "board"
 
-    def __init__(self, graph: Graph, folder: Path, place: OpensBoard) -> None:
-        self.graph, self.folder, self.place = graph, folder, place
+    def __init__(self, graph: Graph, folder: Path, place: OpensBoard, retries: int = 0) -> None:
+        """With `retries` frames go one by one; one that failed on the way is sent so often again, to the board opened anew."""
+        self.graph, self.folder, self.place, self.retries = graph, folder, place, retries
         self.board: Accelerator | None = None
 
     @property
@@ -95,6 +99,19 @@ class BoardPart:
         return f"computed by the board at {self.place}"
 
     def run(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
+        if not self.retries:
+            return self._attempt(inputs, on_frame)
+        frames = [self._insist({name: x[n:n + 1] for name, x in inputs.items()}) for n in _told(inputs, on_frame)]
+        return {name: np.concatenate([frame[name] for frame in frames]) for name in frames[0]}
+
+    def _insist(self, frame: Mapping[str, Array]) -> dict[str, Array]:
+        """A frame, sent again where that failed."""
+        for _ in range(self.retries):
+            with suppress(TransportError):
+                return self._attempt(frame, None)
+        return self._attempt(frame, None)
+
+    def _attempt(self, inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None) -> dict[str, Array]:
         try:
             if self.board is None:
                 shell = load_part_shell(self.graph, self.folder)
@@ -116,3 +133,11 @@ class BoardPart:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _told(inputs: Mapping[str, Array], on_frame: Callable[[int], None] | None) -> Iterator[int]:
+    """Numbers of frames, one after the other, each told when it is done."""
+    for number in range(len(next(iter(inputs.values())))):
+        yield number
+        if on_frame is not None:
+            on_frame(number + 1)
