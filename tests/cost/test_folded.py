@@ -214,6 +214,7 @@ def test_products_in_logic_need_no_multiplier_and_narrow_weights_less_of_everyth
                           for s, products in ((shape, 1), (shape, 0), (replace(shape, weight_bits=4), 0)))
     assert (hard["dsp"], soft["dsp"], narrow["dsp"]) == (64, 0, 0)
     assert soft["lut"] - hard["lut"] == pytest.approx(64 * 45)
+    assert soft["register"] - hard["register"] == pytest.approx(64 * 65)
     assert narrow["lut"] < soft["lut"] - 64 * 24
     assert narrow["register"] < soft["register"]
 

@@ -56,7 +56,7 @@ def test_no_accelerator_beats_the_bound_of_its_kind_and_the_model_knows_its_cloc
         assert estimate.interval_holds(interval), (estimate, interval, accelerator)
 
 
-def mixed(seed: int) -> tuple[Graph, dict[str, Fold]]:
+def mixed(seed: int, products: int = 1) -> tuple[Graph, dict[str, Fold]]:
     """Strides, paddings, a depthwise layer, an addition, a pool, an average and a classifier, some of them folded."""
     net = Net(seed)
     window = Window((3, 3), (1 + seed % 2,) * 2, (int(seed % 3 > 0),) * 4)
@@ -70,13 +70,15 @@ def mixed(seed: int) -> tuple[Graph, dict[str, Fold]]:
     for number, node in enumerate(graph.nodes):
         if isinstance(node.op, Conv | Gemm) and (number + seed) % 3:
             channels = shape_of(graph, node).channels
-            folds[node.name] = Fold(-(-channels.groups // 2), -(-channels.inputs // (1 + seed % 2)), -(-channels.outputs // 3))
+            folds[node.name] = Fold(-(-channels.groups // 2), -(-channels.inputs // (1 + seed % 2)), -(-channels.outputs // 3),
+                                    products)
     return graph, folds
 
 
+@pytest.mark.parametrize("products", [1, 0])
 @pytest.mark.parametrize("seed", range(6))
-def test_one_frame_passes_engines_in_the_clocks_of_the_design_they_become(seed: int) -> None:
-    graph, folds = mixed(seed)
+def test_one_frame_passes_engines_in_the_clocks_of_the_design_they_become(seed: int, products: int) -> None:
+    graph, folds = mixed(seed, products)
     found, built = frame_passage(graph, folds), time_network(make_network(graph, "mixed", folds=folds))
     assert found.slowest == built.interval_cycles
     assert abs(found.last - built.latency_cycles) <= 2 * len(graph.nodes)  # of pipeline stages, which are estimates

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH
-from dovetail.hardware.folds import Channels, Fold, soft_logic
+from dovetail.hardware.folds import Channels, Fold, soft_digits, soft_logic, soft_registers
 from dovetail.hardware.rounding import HEADROOM_BITS
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.hardware.streaming import (
@@ -139,7 +139,9 @@ class FoldTable:
     def stages(self) -> Ints:
         """Clock edges from a step to the beat that it leaves."""
         taken = ISSUE_STAGES + WORD_STAGES + WINDOW_STAGES * self.windowed + MASK_STAGES * self.masked
-        last = 1 + ROUNDING_STAGES + REGROUP_STAGES + FIFO_LATENCY_CYCLES
+        digits = np.array([soft_digits(shape.weight_bits) for shape in self.shapes])
+        products = np.where(self.soft, digits[self.which], 1)
+        last = products + ROUNDING_STAGES + REGROUP_STAGES + FIFO_LATENCY_CYCLES
         return np.asarray(taken + _bits_of(self.products) + (self.slices > 1) + last, dtype=np.int64)
 
     @property
@@ -295,7 +297,8 @@ def resources_of(content: EngineContent, table: FoldTable, model: DhmModel) -> F
     if table.soft.any():
         each = np.array([soft_logic(model.logic, shape.input_bits, shape.weight_bits) for shape in table.shapes])
         logic = logic + content.soft * each[table.which]
-    registers = (content.registers + cost["register_per_control_bit"] * control
+    own = np.array([soft_registers(shape.input_bits, shape.weight_bits) for shape in table.shapes], dtype=np.int64)
+    registers = (content.registers + content.soft * own[table.which] + cost["register_per_control_bit"] * control
                  + cost["register_per_output_bit"] * (content.rounded + rounded))
     return np.column_stack([logic, registers, blocks, cost["dsp_per_product"] * content.multipliers])
 

@@ -16,8 +16,8 @@ from math import ceil, log2, prod
 import numpy as np
 
 from dovetail.cost.firb import STAGES, Bottleneck, bottlenecks
-from dovetail.cost.folded import shape_of
-from dovetail.hardware.folds import Channels, Fold, Loops, channels_of
+from dovetail.cost.folded import shape_of, weight_bits
+from dovetail.hardware.folds import Channels, Fold, Loops, channels_of, soft_digits
 from dovetail.hardware.scans import ROUNDING_STAGES, keeps, stream_shape, window_of
 from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Cycles, FoldedRaster, Raster, leaving_times
 from dovetail.ir import Graph, Node
@@ -161,6 +161,7 @@ class _Row:
         lanes = 0 if loops is None else LANE_STAGES + (loops.slices > 1)
         loops = loops or Loops(Channels(stream.channels, 1, 1), Fold(stream.fields, 1, 1))
         folded = FoldedRaster(raster, loops)
+        lanes += soft_digits(weight_bits(self.graph, node)) - 1 if loops.soft else 0
         stages = folded.stages + lanes + ceil(log2(loops.fold.inputs * taps)) + ROUNDING_STAGES
         return EngineSchedule(folded.steps, folded.input_steps(), folded.output_steps(), stages)
 

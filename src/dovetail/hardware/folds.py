@@ -161,15 +161,29 @@ SOFT_ROWS: Mapping[str, tuple[float, float]] = {"lut": (1.0, 3.0), "lut4": (29 /
 """By kind of logic: cells of a row's bit, and by how many the last row is cheaper."""
 
 
+def soft_digits(weight_bits: int) -> int:
+    """Digits of a weight, two bits each: rows of a product in logic, and clock edges until it is there."""
+    return -(-weight_bits // 2)
+
+
+def soft_registers(input_bits: int, weight_bits: int) -> int:
+    """Registers of a product in logic beyond those that hold it: sums between rows, and what later rows still need.
+
+    Yosys 0.70 counts 70 and 13 for activations of 0..255 and weights of 8 and 4 bits, none for 2 bits.
+    """
+    return max(0, 2 * soft_digits(weight_bits) - 3) * (input_bits + SOFT_EDGE_BITS + 1)
+
+
 def soft_logic(logic: str, input_bits: float, weight_bits: int) -> float:
     """Logic of one product; `logic` names the device's cells. Every two bits of the weight are a row (fpga/engines/soft.py).
 
     Yosys 0.70, eight products between registers, activations of 0..255 and weights of 8, 4 and 2 bits: 45, 21 and 9 look-up
     tables of six inputs (xcu, xcup), 107, 49 and 20 of four (ecp5), 55, 27 and 13 ALM (cyclonev); signed activations take a tenth
-    less. Activations of 0..15 and weights of 4 and 2 bits: 13 and 5 look-up tables of six inputs. The lines meet all of these.
+    less. In folded layers the first two families delay bits of 8-bit products in four more, as shift registers. Activations of
+    0..15 and weights of 4 and 2 bits: 13 and 5 look-up tables of six inputs. The lines meet all of these.
     """
     per_bit, less = SOFT_ROWS[logic]
-    return -(-weight_bits // 2) * per_bit * (input_bits + SOFT_EDGE_BITS) - less
+    return soft_digits(weight_bits) * per_bit * (input_bits + SOFT_EDGE_BITS) - less
 
 
 def regrouped_clocks(channels: int, taken: int, left: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.fpga.engines.arithmetic import Nudges, clamped, nudged_range, rescaled
 from dovetail.fpga.engines.layers import Rescale
-from dovetail.fpga.engines.soft import soft_multiplier, soft_product
+from dovetail.fpga.engines.soft import soft_multiplier, soft_product, soft_stages
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.rtl.expressions import Expr, Signal, bit_width, choose, const, select, signal
 from dovetail.fpga.rtl.modules import Module
@@ -131,8 +131,10 @@ def lane_module(name: str, taps: int, x: Range, w: Range, ranges: Ranges, sums: 
     pipeline = Pipeline(m)
     words = [_fields(m, port, taps, bounds) for port, bounds in (("x", x), ("w", w))]
     pairs = enumerate(zip(*words, strict=True))
-    level = [pipeline.register(f"product_{i}", a * b if soft is None else soft_product(m, soft, f"soft_{i}", a, b), 0)
-             for i, (a, b) in pairs]
+    if soft is None:
+        level = [pipeline.register(f"product_{i}", a * b, 0) for i, (a, b) in pairs]
+    else:
+        level = [Staged(m.wire(f"product_{i}", soft_product(m, soft, f"soft_{i}", a, b)), soft_stages(w)) for i, (a, b) in pairs]
     total = tree(pipeline, level, ranges.part)
     sum_stage = total.stage
     if sums:

@@ -9,77 +9,102 @@ fewer rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-from dovetail.fpga.rtl.expressions import ZERO, Expr, Signal, all_of, any_of, bit_width, pack, select
+from dovetail.fpga.engines.stream import Pipeline, Staged
+from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, any_of, bit_width, pack, select
 from dovetail.fpga.rtl.modules import Instance, Module
 
 Range = tuple[int, int]
 
 
-def soft_multiplier(name: str, x: Range, w: Range) -> Module:
-    """Ports x, w, y = x * w; no clock edge in between. A simulator sees the product, of which it makes far less work."""
+def soft_stages(w: Range) -> int:
+    """Clock edges from the factors to their product with a register behind every addition: one for a digit of w."""
+    return -(-(bit_width(*w) + (w[0] >= 0)) // 2)
+
+
+def soft_multiplier(name: str, x: Range, w: Range, registered: bool = True) -> Module:
+    """Ports x, w, y = x * w: `soft_stages` clocks later where `registered`, else at once.
+
+    A simulator sees the product, of which it makes far less work.
+    """
     m = Module(name, ("A product in logic.",), shared=True)
-    width = bit_width(*x)
+    width, stages = bit_width(*x), soft_stages(w) if registered else 0
     x_in, w_in = m.input("x", width), m.input("w", bit_width(*w))
-    rows = _rows(m, x_in, x[0] < 0, w_in, w[0] < 0)
     product = Signal(*x, "x") * Signal(*w, "w")
     most = 1 << width - (x[0] < 0)  # of all its bits: chains whose width follows a narrower range take 72 look-up tables, not 45
-    m.output("y", m.wire("product", _summed(m, rows, most - (x[0] >= 0), product.width)))
+    chain = _Chain(Pipeline(m), x_in, x[0] < 0, _bits_of(m, w_in, w[0] < 0, soft_stages(w)), most - (x[0] >= 0), registered)
+    m.output("y", m.wire("product", chain.product(product.width)))
     left, right = ("$signed(x)" if x[0] < 0 else "$signed({1'b0, x})", "$signed(w)" if w[0] < 0 else "$signed({1'b0, w})")
-    m.behaviour = (f"wire signed [{product.width - 1}:0] both = {left} * {right};", "assign y = both;")
+    seen = ["both", *(f"both_{k}" for k in range(1, stages + 1))]
+    m.behaviour = (f"wire signed [{product.width - 1}:0] both = {left} * {right};",
+                   *(f"reg signed [{product.width - 1}:0] {later}; always @(posedge clk) {later} <= {own};"
+                     for own, later in pairwise(seen)), f"assign y = {seen[-1]};")
     return m
 
 
-Row = tuple[Signal, Expr]
-"""A multiple of x, as it is or with all bits inverted, and the one that it then lacks."""
+def _bits_of(m: Module, w: Signal, w_signed: bool, count: int) -> list[Signal | Const]:
+    """The bit below w, all of w, and its sign as often as digits have bits for it."""
+    own = [m.wire(f"w_{i}", w.bit(i)) for i in range(w.width)]
+    sign = own[-1] if w_signed else ZERO
+    return [ZERO, *own, *[sign] * (2 * count - w.width)]
 
 
-def _summed(m: Module, rows: Sequence[Row], most: int, width: int) -> Expr:
-    """The product's bits: rows one after the other, each two bits further up, so that two are done; `most` is the largest |x|.
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Additions one after the other, with a register behind each of them or with none; `most` is the largest |x|.
 
-    A look-up table that adds a bit also chooses it, as long as what it is added to comes as it is: so a chain takes fewer of them
-    than a tree. What is above the finished bits never exceeds 8 |x|, the value of two digits, by more than what is lacking.
+    Digit k is bits 2k to 2k + 2 of `bits`.
     """
-    (total, lacks), done = rows[0], list[tuple[Expr, int]]()
-    bounds = (-8 * most - 8, 8 * most + 8)
-    for k, (row, still) in enumerate(rows[1:], 1):
-        size = row.width + 2
-        placed = m.wire(f"placed_{k}", pack([(lacks, 1), (ZERO, 1), (row, row.width)]))
-        total = m.wire(f"sum_{k}", total + placed.field(0, -(1 << size - 1), (1 << size - 1) - 1), bounds)
-        done.append((total.bits(0, 2), 2))
-        total, lacks = m.wire(f"above_{k}", total >> 2), still
-    return pack([*done, (m.wire("whole", total + lacks), width - 2 * len(done))])
 
+    pipeline: Pipeline
+    x: Signal
+    x_signed: bool
+    bits: Sequence[Signal | Const]
+    most: int
+    registered: bool
 
-def _rows(m: Module, x: Signal, x_signed: bool, w: Signal, w_signed: bool) -> list[Row]:
-    digits = -(-(w.width + (not w_signed)) // 2)
-    top: Expr = x.bit(x.width - 1) if x_signed else ZERO
-    found: list[Row] = []
+    def product(self, width: int) -> Expr:
+        """The product's bits: rows one after the other, each two bits further up, so that two are done.
 
-    def of_w(place: int) -> Expr:
-        if place < 0:
-            return ZERO
-        if place < w.width:
-            return w.bit(place)
-        return w.bit(w.width - 1) if w_signed else ZERO
+        A look-up table that adds a bit also chooses it, as long as what it is added to comes as it is: so a chain takes fewer of
+        them than a tree. What is above the finished bits never exceeds 8 |x|, the value of two digits, by more than is lacking.
+        """
+        m, bounds = self.pipeline.module, (-8 * self.most - 8, 8 * self.most + 8)
+        (multiple, lacks), done = self._row(0, 0), list[Staged]()
+        total, stage, at = Staged(multiple, 0), 0, self.pipeline.at
+        for k in range(1, len(self.bits) // 2):
+            row, still = self._row(k, stage)
+            size = row.width + 2
+            placed = m.wire(f"placed_{k}", pack([(at(lacks, stage), 1), (ZERO, 1), (row, row.width)]))
+            added = total.value + placed.field(0, -(1 << size - 1), (1 << size - 1) - 1)
+            summed = self._kept(f"sum_{k}", added, stage, bounds)
+            done.append(Staged(m.wire(f"done_{k}", summed.signal.bits(0, 2)), summed.stage))
+            total, lacks, stage = Staged(m.wire(f"above_{k}", summed.signal >> 2), summed.stage), still, summed.stage
+        whole = self._kept("whole", total.value + at(lacks, stage), stage)
+        return pack([*((at(d, whole.stage), 2) for d in done), (whole.value, width - 2 * len(done))])
 
-    for k in range(digits):
-        below, low, high = (of_w(2 * k + at) for at in (-1, 0, 1))
+    def _kept(self, name: str, value: Expr, stage: int, bounds: Range | None = None) -> Staged:
+        if self.registered:
+            return self.pipeline.register(name, value, stage, bounds)
+        return Staged(self.pipeline.module.wire(name, value, bounds), stage)
+
+    def _row(self, k: int, stage: int) -> tuple[Signal, Staged]:
+        """A multiple of x, as it is or with all bits inverted, and the one that it then lacks; of a stage."""
+        m, x, fields = self.pipeline.module, self.pipeline.signal_at(Staged(self.x, 0), stage), []
+        below, low, high = (self.pipeline.at(Staged(bit, 0), stage) for bit in self.bits[2 * k:2 * k + 3])
         once = m.wire(f"once_{k}", select(low, ~below, below))
         twice = m.wire(f"twice_{k}", select(high, all_of(~low, ~below), all_of(low, below)))
         less = m.wire(f"less_{k}", all_of(high, ~all_of(low, below)))
-        fields = []
         for i in range(x.width + 1):
-            own = x.bit(i) if i < x.width else top
-            shifted = x.bit(i - 1) if i else ZERO
-            taken = any_of(all_of(once, own), all_of(twice, shifted))
+            own: Expr = x.bit(i) if i < x.width else x.bit(x.width - 1) if self.x_signed else ZERO
+            taken = any_of(all_of(once, own), all_of(twice, x.bit(i - 1) if i else ZERO))
             fields.append((select(less, ~taken, taken), 1))
-        if not x_signed:  # the sign of a negated row
+        if not self.x_signed:  # the sign of a negated row
             fields.append((less, 1))
-        row = m.wire(f"row_{k}", pack(fields))
-        size = len(fields)
-        found.append((m.wire(f"multiple_{k}", row.field(0, -(1 << size - 1), (1 << size - 1) - 1)), less))
-    return found
+        row, size = m.wire(f"row_{k}", pack(fields)), len(fields)
+        return m.wire(f"multiple_{k}", row.field(0, -(1 << size - 1), (1 << size - 1) - 1)), Staged(less, stage)
 
 
 def soft_product(module: Module, multiplier: Module, name: str, x: Signal, w: Signal) -> Expr:

@@ -195,7 +195,7 @@ def _kinds_of(name: str, operands: Operands, sums: Range) -> tuple[Lanes, list[M
     """Lanes with multipliers and lanes in logic, as many to a module of either kind."""
     soft, hard = operands.soft, operands.lanes - operands.soft
     count = lanes_in_module(gcd(soft, hard) if hard else soft, operands.products)
-    multiplier = soft_multiplier(f"{name}_product", ACTIVATION, WEIGHT)
+    multiplier = soft_multiplier(f"{name}_product", ACTIVATION, WEIGHT, registered=False)
     made = [lanes_module(f"{name}_{label}", count, operands.products, sums, operands.own_inputs, operands.largest.hi > 0, module)
             for label, module in (("hard", None), ("soft", multiplier))]
     used = made if hard else made[1:]
