@@ -17,7 +17,15 @@ import numpy as np
 
 from dovetail.cost.dhm import SKIP_BLOCK_BITS, dhm_costs, ram_blocks
 from dovetail.cost.estimate import ShareCosts
-from dovetail.cost.folded_area import WEIGHT_BITS, FoldedCost, FoldTable, Shape, resource_names
+from dovetail.cost.folded_area import (
+    NARROW_FACTOR_BITS,
+    WEIGHT_BITS,
+    WIDE_FACTOR_BITS,
+    FoldedCost,
+    FoldTable,
+    Shape,
+    resource_names,
+)
 from dovetail.cost.lq_folds import CodedShape, best_coded_fold
 from dovetail.cost.power import power_w
 from dovetail.hardware.engines import gate_layers, waiting_beats
@@ -26,7 +34,7 @@ from dovetail.hardware.rounding import input_bits
 from dovetail.hardware.scans import keeps, window_of
 from dovetail.hardware.shares import Floats, Ints, Question
 from dovetail.hardware.streaming import Raster
-from dovetail.ir import Axis, Coded, Graph, Node
+from dovetail.ir import Axis, Coded, Graph, Node, Rounding
 from dovetail.ir.operators.lq import steps_of
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
@@ -145,7 +153,17 @@ def shape_of(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0,
         case Axis.ROWS:
             window, (first, last) = window.rows(start, stop, height)
             height = last - first
-    return Shape(has, window, height, width, int(input_bits(graph, node)), 32 if partial else 8, weight_bits(graph, node))
+    return Shape(has, window, height, width, int(input_bits(graph, node)), 32 if partial else 8, weight_bits(graph, node),
+                 0 if partial else factor_bits(graph, node))
+
+
+def factor_bits(graph: Graph, node: Node) -> int:
+    """Bits of the factor between a layer's sums and its results; 0 where it is a shift, or not known yet."""
+    source, target = (graph.tensors[t].scheme for t in (node.inputs[0], node.output))
+    schemes = source, graph.constants[node.params[0]].scheme, target
+    if target is None or all(s is None or s.fixed_point for s in schemes):
+        return 0
+    return WIDE_FACTOR_BITS if target.rounding is Rounding.EVEN else NARROW_FACTOR_BITS
 
 
 def weight_bits(graph: Graph, node: Node) -> int:

@@ -40,10 +40,19 @@ SMALL_MEMORY_WORDS = {"lut4": 16}
 LUT_MEMORY_WORDS = 32
 """Words that a distributed memory has at least, however few are used; fewer where look-up tables have four inputs."""
 WEIGHT_BITS = 8
+NARROW_FACTOR_BITS, WIDE_FACTOR_BITS = 26, 31
+"""Of factors that are cut as far as all sums allow (fpga/engines/narrow.py; 10 to 26 bits on MLPerf Tiny), and as they are."""
+NARROW_SUM_BITS = 18
+"""Of sums that are saturated where all results are, before a narrow factor; MLPerf Tiny's have 12 to 19 bits."""
+MULTIPLIER_BLOCKS = {"lut": (18, 27), "lut4": (18, 18)}
+"""Bits of the two factors of a multiplier block, signed; those of others are `MULTIPLIER_BLOCK`."""
+MULTIPLIER_BLOCK = (27, 27)
 UNUSED_SUM_BITS = 2
 """Bits by which sums of many weights stay below the largest such sum: their range is that of the real weights."""
 TWIN_PARTS = 4
 """Products that are added before two filters in one multiplier are taken apart."""
+RESCALING_REGISTERS = 3
+"""Registers per bit of a product that rescales: the product, held for its multiplier, and nudged."""
 SETTLED = 2.0
 """Logic per output bit of ties, lower and upper bound."""
 REGROUP_LOGIC = 200.0
@@ -65,6 +74,8 @@ class Shape:
     output_bits: int
     """Per channel of the output beat: 8, or 32 for partial sums."""
     weight_bits: int = WEIGHT_BITS
+    factor_bits: int = 0
+    """Of the factor that a sum is rescaled by; 0 where scales are powers of two."""
 
     @property
     def raster(self) -> Raster:
@@ -95,7 +106,7 @@ def _features(shape: Shape) -> tuple[int, ...]:
     channels, raster, window = shape.channels, shape.raster, shape.window
     return (channels.groups, channels.inputs, channels.outputs, prod(window.kernel), window.kernel[0], *window.reach,
             not raster.pointwise, raster.masked, raster.width, raster.outputs, raster.steps, raster.first, raster.flush,
-            raster.counter_bits, shape.input_bits, shape.output_bits, shape.weight_bits)
+            raster.counter_bits, shape.input_bits, shape.output_bits, shape.weight_bits, shape.factor_bits)
 
 
 class FoldTable:
@@ -109,7 +120,7 @@ class FoldTable:
         known = np.array([_features(shape) for shape in shapes], dtype=np.int64).reshape(len(shapes), -1).T[:, which]
         (self.all_groups, self.all_inputs, self.all_outputs, self.taps, self.kernel_rows, self.reach_rows, self.reach_columns,
          windowed, masked, self.width, self.pixels, self.raster_steps, self.first, self.flush, self.counter_bits,
-         self.input_bits, self.output_bits, self.weight_bits) = known
+         self.input_bits, self.output_bits, self.weight_bits, self.factor_bits) = known
         self.windowed, self.masked = windowed > 0, masked > 0
         self.groups, self.inputs, self.outputs, products = folds.T
         self.blocks, self.slices = -(-self.all_groups // self.groups), -(-self.all_inputs // self.inputs)
@@ -203,6 +214,8 @@ class EngineContent:
     """Products in logic."""
     memories: tuple[tuple[Ints, Ints, bool], ...]
     """Weights, constants, output FIFO, window, and in front of it what cuts pixels anew and what keeps them waiting."""
+    scaled: tuple[Ints, Ints] | None = None
+    """Bits of the sum and of the factor of what rescales each lane's results; zeros where that is a shift."""
     regroups: bool = True
 
     def without(self, leaves: bool, enters: bool, width: Ints) -> EngineContent:
@@ -225,7 +238,7 @@ def content_of(table: FoldTable, turned: Flags | None = None) -> EngineContent:
     again = (t.passes > 1) & (t.slices > 1) & ~turns
     kept = (windowed & (t.words > 1)) * t.kernel_rows * (t.reach_columns - ~again) * word
     kept = kept + (again & ~windowed & t.reads_words) * word
-    masked, constants = t.masked * t.taps * word, lanes * (BIAS_BITS + 2)
+    masked, constants = t.masked * t.taps * word, lanes * (BIAS_BITS + 2 + t.factor_bits)
     in_window = windowed * t.kernel_rows * t.reach_columns * word + lines + masked + kept
     pixel, beat = t.all_groups * t.all_inputs * 8, t.all_groups * t.all_outputs
     whole = ~t.reads_words * pixel + ~(t.writes_words & ~turns) * beat * t.output_bits
@@ -242,7 +255,9 @@ def content_of(table: FoldTable, turned: Flags | None = None) -> EngineContent:
         (in_memory * t.width * t.words, in_memory * lines), t.soft * t.products * lanes,
         ((t.clocks, weights, True), (t.results, constants, True), (few, left, False),
          (np.where(windowed, t.words, t.slices), kept, False), (few, regrouped, False),
-         (WAITING_PIXELS * np.where(t.reads_words, t.words, 1), regrouped, False)))
+         (WAITING_PIXELS * np.where(t.reads_words, t.words, 1), regrouped, False)),
+        (np.where(t.factor_bits == NARROW_FACTOR_BITS, np.minimum(sum_bits, NARROW_SUM_BITS), sum_bits) * (t.factor_bits > 0),
+         t.factor_bits))
 
 
 def _lane_bits(t: FoldTable) -> tuple[Ints, Ints, Ints]:
@@ -300,7 +315,19 @@ def resources_of(content: EngineContent, table: FoldTable, model: DhmModel) -> F
     own = np.array([soft_registers(shape.input_bits, shape.weight_bits) for shape in table.shapes], dtype=np.int64)
     registers = (content.registers + content.soft * own[table.which] + cost["register_per_control_bit"] * control
                  + cost["register_per_output_bit"] * (content.rounded + rounded))
-    return np.column_stack([logic, registers, blocks, cost["dsp_per_product"] * content.multipliers])
+    factors, product = _rescaling(content, model)
+    logic = logic + cost["logic_per_adder_bit"] * table.lanes * product * np.minimum(factors, 2)
+    registers = registers + table.lanes * product * RESCALING_REGISTERS
+    return np.column_stack([logic, registers, blocks, cost["dsp_per_product"] * content.multipliers + table.lanes * factors])
+
+
+def _rescaling(content: EngineContent, model: DhmModel) -> tuple[Ints, Ints]:
+    """Of what rescales a lane's results: multiplier blocks, and bits of the product; an adder nudges it, another joins parts."""
+    if content.scaled is None:
+        return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    (of_sum, of_factor), (first, second) = content.scaled, MULTIPLIER_BLOCKS.get(model.logic, MULTIPLIER_BLOCK)
+    there = of_factor > 0
+    return there * -(-of_sum // first) * -(-(of_factor + 1) // second), of_sum + of_factor
 
 
 def _blocks(depth: Ints, width: Ints, model: DhmModel) -> Floats:

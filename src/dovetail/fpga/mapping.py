@@ -19,6 +19,7 @@ from dovetail.fpga.engines.floats import float_engine
 from dovetail.fpga.engines.folded import Filters, folded_coded_engine, folded_engine
 from dovetail.fpga.engines.layers import MappedLayer, Rescale, weighted
 from dovetail.fpga.engines.lq import FLOATS, Datapath, coded, coded_window, stepped
+from dovetail.fpga.engines.narrow import narrowed, settled
 from dovetail.fpga.engines.stream import Engine, Format
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.engines import constant_divisor
@@ -384,15 +385,18 @@ def stored_filters(graph: Graph, node: Node, loops: Loops, window: Window) -> Fi
     """The filters of a layer whose weights are in memory."""
     stored = graph.params(node)[0].array.astype(np.int64)
     weights = stored.reshape(len(stored), loops.channels.inputs, *window.kernel)
-    _, bias, rescale = _filters_of(graph, node, weights.reshape(len(weights), -1))
-    return Filters(weights, bias, rescale)
+    matrix, bias, rescale = _filters_of(graph, node, weights.reshape(len(weights), -1))
+    return Filters(matrix.reshape(weights.shape), bias, rescale)
 
 
 def _filters_of(graph: Graph, node: Node, matrix: IntMatrix) -> tuple[IntMatrix, list[int], Rescale]:
     """Weights, bias and rescaling; the input's zero point goes into the bias, since padding streams as that code too."""
     bias = graph.constants[node.params[1]].array if len(node.params) > 1 else np.zeros(len(matrix), dtype=np.int64)
     lift = matrix.sum(axis=1) * scheme_of(graph, node.inputs[0]).zero
-    return matrix, [int(b) - int(z) for b, z in zip(bias, lift, strict=True)], _rescale(graph, node)
+    whole, source = [int(b) - int(z) for b, z in zip(bias, lift, strict=True)], scheme_of(graph, node.inputs[0])
+    matrix, whole, rescale = settled(matrix, whole, (source.lo, source.hi), _rescale(graph, node))
+    furthest = np.abs(matrix).sum(axis=1) * max(-source.lo, source.hi)
+    return matrix, whole, narrowed(rescale, [int(f) + abs(b) for f, b in zip(furthest, whole, strict=True)])
 
 
 def _rescale(graph: Graph, node: Node) -> Rescale:

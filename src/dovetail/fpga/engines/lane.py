@@ -13,6 +13,7 @@ import numpy as np
 
 from dovetail.fpga.engines.arithmetic import Nudges, clamped, nudged_range, rescaled
 from dovetail.fpga.engines.layers import Rescale
+from dovetail.fpga.engines.narrow import reach
 from dovetail.fpga.engines.soft import soft_multiplier, soft_product, soft_stages
 from dovetail.fpga.engines.stream import Pipeline, Staged
 from dovetail.fpga.rtl.expressions import Expr, Signal, bit_width, choose, const, select, signal
@@ -191,6 +192,10 @@ def finished(pipeline: Pipeline, total: Staged, given: dict[str, Staged], ranges
                                   (int(low.min()), int(high.max())))
     if rescale.scales is None:
         return total
+    if "multiplier" in given and constants.nudges:  # sums so far out that all filters saturate are as good as nearer ones
+        ends = reach(rescale)
+        low, high = np.clip(low, *ends), np.clip(high, *ends)
+        total = clamped(pipeline, f"{prefix}reached", total, ends)
     if "multiplier" in given:
         factors = np.array(constants.multipliers, dtype=object)
         low, high = low * factors, high * factors
@@ -221,7 +226,7 @@ def nudged_result(pipeline: Pipeline, total: Staged, given: dict[str, Staged], e
     chosen = options[0] if len(options) == 1 else choose(pipeline.at(given["place"], total.stage), options)
     total = pipeline.register(f"{prefix}nudged", total.value + chosen, total.stage,
                               (min(lo for lo, _ in reached), max(hi for _, hi in reached)))
-    if len(options) > 1:
+    if len(set(constants.lifts)) > 1:
         lifted = choose(pipeline.at(given["place"], total.stage), [total.value << lift for lift in constants.lifts])
         places = [constants.lifts[p] for p in constants.places]
         total = pipeline.register(f"{prefix}lifted", lifted, total.stage, (
