@@ -79,6 +79,19 @@ def check_opsets(model: Any, where: str) -> tuple[str, ...]:
     return ()
 
 
+def check_inputs(model: Any, where: str) -> None:
+    """Refuse nodes with more or fewer inputs than their operator has: they would be read as if the others were not there."""
+    opset = max((int(o.version) for o in model.opset_import if o.domain in STANDARD), default=NEWEST)
+    for node in model.graph.node:
+        if node.domain not in STANDARD or not onnx.defs.has(node.op_type, opset, ""):
+            continue
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+        if not schema.min_input <= len(node.input) <= schema.max_input:
+            most = f" to {schema.max_input}" if schema.max_input > schema.min_input else ""
+            raise ModelError(f"{where}: node {_name(node)}: {node.op_type} of {len(node.input)} inputs; it has {schema.min_input}"
+                             f"{most}, the file is damaged")
+
+
 def check_outputs(model: Any, where: str) -> None:
     """Refuse a graph that computes nothing."""
     if not model.graph.output:

@@ -24,7 +24,7 @@ from dovetail.ir.onnx.foreign import target_opset
 from dovetail.ir.onnx.integer import expanded, in_floats, is_qonnx
 from dovetail.ir.onnx.layout import sink_transposes
 from dovetail.ir.onnx.pointwise import read_alone, read_cluster, read_table
-from dovetail.ir.onnx.prepare import LITE, check_opsets, check_outputs, check_size, inlined, ordered, print_names
+from dovetail.ir.onnx.prepare import LITE, check_inputs, check_opsets, check_outputs, check_size, inlined, ordered, print_names
 from dovetail.ir.onnx.qonnx_thresholds import code_layers
 from dovetail.ir.onnx.readers import reader_of
 from dovetail.ir.onnx.rows import lift, lifts
@@ -249,6 +249,8 @@ STEPS = (
     # The ONNX nodes.
     ImportStep("raise old opsets", ("no calls but of operators of ours", "operators of known meaning"),
                "operators as we write them, where the onnx package converts", _rewritten(modernised)),
+    ImportStep("check inputs", ("no calls but of operators of ours",), "nodes of as many inputs as their operators have",
+               _in_place(check_inputs)),
     ImportStep("read as single precision", ("no calls but of operators of ours",), "one float type",
                _damaged(_in_place(read_as_single))),
     ImportStep("compute constants", ("one float type", "operators as we write them, where the onnx package converts"),

@@ -12,6 +12,7 @@ import numpy as np
 from dovetail import plugins
 from dovetail.errors import ModelError
 from dovetail.ir import RELU, Add, AvgPool, Broadcast, Clamp, Clip, Concat, Conv, Gemm, GlobalAvgPool, MaxPool, Mul, Reshape
+from dovetail.ir.onnx.file import MAX_TENSOR_BYTES
 from dovetail.ir.onnx.movement import MOVERS, add_moved, add_reshaped, with_output
 from dovetail.ir.onnx.qonnx_thresholds import multi_threshold
 from dovetail.ir.onnx.quantizers import bipolar, dequantize, quant, quantize
@@ -93,6 +94,8 @@ def _conv_transpose(reader: Reader, proto: Any, a: Attributes) -> None:
     array, bias_scheme = _bias(reader, proto, 2, groups * each, weight)
     placed = transposed_window(a, weight.array.shape[2:], shape, f"{reader.where}: node {proto.name}")
     block = placed.block
+    if prod(weight.array.shape[:2]) * block * prod(placed.window.kernel) > MAX_TENSOR_BYTES // 8:
+        raise reader.unsupported(proto, f"transposed convolution of {block:,} places with weights each; they take too much room")
     found = transposed_weights(weight, placed, groups)
     bias = (np.repeat(array, block), None if bias_scheme is None else repeated_scales(bias_scheme, block, 0))
     op = Conv(groups * each * block, placed.window, groups)
@@ -336,7 +339,11 @@ def _shape(reader: Reader, proto: Any, a: Attributes) -> None:
 def _axes(reader: Reader, proto: Any, a: Attributes, rank: int) -> tuple[int, ...]:
     """The axes of a reduction or squeeze; all where it names none."""
     found = reader.integers(proto, a, "axes", 1)
-    return tuple(sorted(i % rank for i in (range(rank) if found is None else found)))
+    axes = sorted(i % rank for i in (range(rank) if found is None else found))
+    if len({*axes}) < len(axes) or any(not -rank <= i < rank for i in found or ()):
+        raise ModelError(f"{reader.where}: node {proto.name}: axes {list(found or ())}; each of {-rank} to {rank - 1} at most "
+                         "once is possible, the file is damaged")
+    return tuple(axes)
 
 
 def _reduce_mean(reader: Reader, proto: Any, a: Attributes) -> None:

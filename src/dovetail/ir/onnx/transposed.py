@@ -12,10 +12,13 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.errors import ModelError
+from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import PixelShuffle, Shape, Window
 from dovetail.ir.onnx.state import Attributes
 from dovetail.ir.tensor import Constant, Scheme
+
+MOST_TAPS = 1 << 18
+"""Places of a block times taps of the window in one dimension; chosen, strides of 500 with kernels as large fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ def transposed_window(attributes: Attributes, kernel: tuple[int, ...], shape: Sh
     wanted = tuple(attributes.get("output_shape", ()))[-2:]
     if not wanted and mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = tuple(n * s for n, s in zip(shape[2:], strides, strict=True))
+    if min(*strides, *dilations) < 1:
+        raise ModelError(f"{where}: strides {list(strides)} and dilations {list(dilations)}; both must be at least 1")
     sides = []
     for i in range(2):
         reach = (shape[2 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 + more[i]
@@ -69,6 +74,9 @@ def transposed_window(attributes: Attributes, kernel: tuple[int, ...], shape: Sh
         if size < 1:
             raise ModelError(f"{where}: {total} of {reach} rows or columns are cropped and nothing is left; "
                              "export the model again")
+        if min(strides[i], size) * kernel[i] > MOST_TAPS:
+            raise UnsupportedError(f"{where}: transposed convolution with stride {strides[i]} and kernel {kernel[i]}; up to "
+                                   f"{MOST_TAPS:,} weights are placed in a dimension")
         sides.append(_side(kernel[i], strides[i], dilations[i], before, shape[2 + i], size))
     return TransposedWindow(*sides)
 
@@ -81,6 +89,9 @@ def _side(kernel: int, stride: int, dilation: int, before: int, size: int, wante
     offsets = [offset for _, offset, _ in found]
     low, high = min([0, *offsets]), max([0, size - count, *offsets])
     step = gcd(high - low, *(offset - low for offset in offsets)) or 1
+    if places * ((high - low) // step + 1) > MOST_TAPS:
+        raise UnsupportedError(f"transposed convolution over {(high - low) // step + 1:,} pixels at a time; at most "
+                               f"{MOST_TAPS // places:,} are possible")
     taps = np.full((places, (high - low) // step + 1), -1)
     for r, offset, k in found:
         taps[r, (offset - low) // step] = k
