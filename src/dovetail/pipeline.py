@@ -19,10 +19,12 @@ import numpy as np
 
 from dovetail import __version__
 from dovetail.cost.budget import check_budget
-from dovetail.errors import BuildError, ToolError, UnverifiedError, UsageError
+from dovetail.errors import BuildError, ToolError, UnsupportedError, UnverifiedError, UsageError
 from dovetail.files import check_folder, replace_bytes, replace_folder, replace_text
 from dovetail.fpga import part as fpga_part
 from dovetail.fpga.axi.shell import DEFAULT_BUS_BITS, Shell
+from dovetail.fpga.boards.bitstream import make_bitstream
+from dovetail.fpga.boards.top import chip_top
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
 from dovetail.fpga.links.stored import load_shells
@@ -256,6 +258,34 @@ def _routed(core: Design, shell: Shell | None, board: Device, seeds: int, progre
         routes.append({"seed": seed, "fmax_hz": clocks[-1], "critical_path": found.critical_path})
     progress(seeds, seeds)
     return {"fmax_hz": median(clocks), "routed": design.top, "routes": routes}
+
+
+def make_bitstreams(build: Build, design_hz: float | None = None, baud: float | None = None, seed: int = 1,
+                    progress: Progress = silent) -> list[dict[str, Any]]:
+    """Every FPGA part as a whole chip for its board, pins included, placed and routed; kept by content in the cache.
+
+    Clock and rate of the serial line are the board's unless told.
+
+    Raises:
+        BuildError: the build has no FPGA part.
+        UnsupportedError: the board file has no table `top`, or the part needs what a chip has not.
+        InfeasibleError: a chip's slowest path is too slow for its clock.
+        ToolError: a tool is missing or failed.
+    """
+    found = list[dict[str, Any]]()
+    for name, on, _, shell in hardware_of(build, "nothing to put on a board"):
+        device = build.platform.device(on)
+        if device.top is None or device.part is None or device.family is None or shell is None:
+            raise UnsupportedError(f"bitstream of {name}: device {on} of board {build.platform.name} states no part and table "
+                                   "top (docs/reference/board-toml.md); hand the part over with `dovetail export`")
+        chip = chip_top(shell, device.top, device.family, design_hz, baud)
+        progress(f"bitstream {name}", 0, 1)
+        made = make_bitstream(chip, device.part, seed)
+        progress(f"bitstream {name}", 1, 1)
+        found.append({"device": on, "segment": name, "file": str(made.file), "programmer": device.top.programmer,
+                      "clock_hz": chip.generator.hz, "fmax_hz": made.fmax_hz, "critical_path": made.critical_path,
+                      "baud": chip.baud, "room_frames": chip.room, "used": dict(made.used)})
+    return found
 
 
 def export_build(build: Build, vendor: str, folder: Path, part: str | None = None) -> list[Path]:

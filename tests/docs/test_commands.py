@@ -56,6 +56,8 @@ PARSED = {
     "dovetail compile runs/": "compiles what was trained; tests/runtime/test_lq.py does",
     "dovetail selftest build/model --board": "needs a board; tests/runtime/test_transports.py has simulated ones",
     "dovetail run build/model -i x.npy -o y.npy --board": "needs a board; tests/runtime/test_transports.py has simulated ones",
+    "dovetail bitstream ": "places and routes for minutes; tests/runtime/test_bitstreams.py makes one",
+    "dovetail flash ": "needs a board; tests/runtime/test_bitstreams.py has a loader that writes down what it is asked for",
     "dovetail compile model.onnx -p zcu102 --fold 40000": "needs a network of codes; tests/runtime/test_loaded.py has one",
     "dovetail run build/net": "the same",
     "dovetail verify build/net": "the same",

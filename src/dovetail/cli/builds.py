@@ -10,7 +10,7 @@ from dovetail.partition.plan import WIDTHS
 
 
 def add_commands(commands: options.Commands) -> None:
-    """`compile`, `verify`, `run`, `selftest`, `prove`, `power`, `synth`, `export`, `report`, `serve`."""
+    """`compile`, `verify`, `run`, `selftest`, `prove`, `power`, `synth`, `export`, `bitstream`, `flash`, `report`, `serve`."""
     build = commands.add("compile", "plan, generate RTL and sub-models, verify, and report, into one folder",
                          "dovetail compile model.onnx -p tx2-c10gx --calibration images.npz -o build/model")
     options.add_model(build)
@@ -72,6 +72,14 @@ def add_commands(commands: options.Commands) -> None:
     export.add_argument("--part", help="the device's order code (default: the board's)")
     export.add_argument("-o", "--output", type=Path, required=True, help="the folder to write, a project per hardware part")
 
+    chip = commands.on_build("bitstream", "make the whole chip of a board with a serial line",
+                             "dovetail bitstream build/model -o chips")
+    add_chip(chip)
+    chip.add_argument("-o", "--output", type=Path, help="the folder to write, PART.bit each (default: BUILD/bitstream)")
+    flash = commands.on_build("flash", "make it and put it on the board", "dovetail flash build/model")
+    add_chip(flash)
+    flash.add_argument("--keep", action="store_true", help="into the board's flash memory, to stay there without power")
+
     trial = commands.on_build("selftest", "drive the FPGA parts behind their AXI ports, in simulation, as a board would be",
                               "dovetail selftest build/model --stall-seed 1")
     trial.add_argument("--frames", type=int, default=8, help="random frames to compute (default: %(default)s)")
@@ -125,6 +133,13 @@ def add_boards(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--board", action="append", default=[], metavar="[DEVICE=]KIND:FILES",
                      help="compute the part of an FPGA on a real board: uio:/dev/uio0,/dev/uio1,/dev/udmabuf0, xdma:/dev/xdma0 "
                           "or serial:/dev/ttyUSB0,baud=921600 (docs/guide/real-boards.md); repeatable (default: simulated)")
+
+
+def add_chip(sub: argparse.ArgumentParser) -> None:
+    """What a whole chip is made with."""
+    sub.add_argument("--mhz", type=float, help="the design's clock (default: the board file's)")
+    sub.add_argument("--baud", type=float, help="bits per second of the serial line (default: the board file's)")
+    sub.add_argument("--seed", type=int, default=1, metavar="N", help="where placement begins (default: %(default)s)")
 
 
 def add_weights(sub: argparse.ArgumentParser) -> None:

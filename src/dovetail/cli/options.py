@@ -52,8 +52,8 @@ def add_model(sub: argparse.ArgumentParser) -> None:
 def add_board(sub: argparse.ArgumentParser) -> None:
     """The board alone."""
     sub.add_argument("-p", "--platform", help=f"a board's name or TOML file (default: {BOARD})")
-    sub.add_argument("--devices", metavar="FPGA:N", help="so many of the board's FPGA, such as fpga:3, each with links of its "
-                     "own; or a part, such as xcku095:4, for the board of so many in place of another")
+    sub.add_argument("--devices", metavar="FPGA:N", help="so many of the board's FPGA (fpga:3), each with its own links; or "
+                     "the shipped board of so many of a part (xcku095:4)")
 
 
 def add_saved_plan(sub: argparse.ArgumentParser) -> None:
@@ -82,22 +82,22 @@ def add_planning(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--max-energy-mj", type=float, help="refuse plans that use more energy per frame than this")
     sub.add_argument("--min-fps", type=float, help="refuse plans that cannot take so many pipelined frames per second")
     sub.add_argument("--thrift", type=float, metavar="F",
-                     help="give up at most this fraction of the objective, such as 0.05, to save FPGA area (default: 0)")
+                     help="give up at most this fraction of the objective to save FPGA area (default: 0)")
     sub.add_argument("--fold", metavar="CLOCKS", help="weigh only layers that share multipliers, each taking up to so many "
                      "clocks per frame; 'auto' tries several, 'none' maps every layer directly (default: all that FPGAs can be)")
     sub.add_argument("--architecture", choices=[a.value for a in Architecture],
-                     help="weigh only accelerators for the whole network on the board's FPGA: dedicated engines for the first "
-                          "layers and reusable ones for the rest (fibha), one engine per layer (sesl), reusable ones alone "
+                     help="weigh only accelerators for the whole network on the board's FPGA: dedicated engines, then "
+                          "reusable ones (fibha), one engine per layer (sesl), reusable ones alone "
                           "(seml), one array (monolithic), every multiplier in logic (dhm), or the best of them (auto)")
-    sub.add_argument("--fill", type=float, metavar="F", help="fill FPGAs to this part of every resource at the most; 1: fully "
+    sub.add_argument("--fill", type=float, metavar="F", help="fill FPGAs to this part of every resource at most; 1: fully "
                      "(default: as far as the design fits with 95 %% confidence by the area model's own error)")
-    sub.add_argument("--max-parts", type=int, metavar="N", help="plan a program of at most so many parts: every change of device "
-                     "begins one (default: as many as pay)")
+    sub.add_argument("--max-parts", type=int, metavar="N", help="plan at most so many parts; every change of device begins "
+                     "one (default: as many as pay)")
     sub.add_argument("--gap", type=float, default=0.0, metavar="F",
-                     help="end the search once the plan is proven to be within this fraction of the best, such as 0.005 "
+                     help="end the search once proven within this fraction of the best "
                           "(default: %(default)s, as near as the time allows)")
     sub.add_argument("--time", type=float, default=10.0, metavar="S",
-                     help="seconds to search all that FPGAs can become, counted in work, so that every machine finds the same "
+                     help="seconds to search all that FPGAs can become, counted in work: every machine finds the same "
                           "plan; accelerators get up to three times as much (default: %(default)s)")
     sub.add_argument("--time-limit", type=float, default=4.0, metavar="S",
                      help="the same for each form of an FPGA by itself (default: %(default)s)")

@@ -34,7 +34,7 @@ GROUPS = {
     "numbers": ("quantize", "evaluate", "bits", "train"),
     "plans": ("platforms", "plan", "studio", "pareto", "explore", "compare", "check"),
     "builds": ("compile", "verify", "run", "serve", "report"),
-    "hardware": ("synth", "export", "selftest", "prove", "power"),
+    "hardware": ("synth", "export", "bitstream", "flash", "selftest", "prove", "power"),
     "your own devices": ("new-board", "calibrate", "validate-models", "campaign"),
     "papers": ("reproduce",),
 }
@@ -42,7 +42,8 @@ GROUPS = {
 ACTIONS = {
     "inspect": "models", "zoo": "catalogue", "quantize": "models", "evaluate": "builds", "platforms": "catalogue",
     "plan": "plans", "check": "plans", "pareto": "plans", "bits": "plans", "compile": "builds", "verify": "builds",
-    "run": "builds", "synth": "builds", "export": "builds", "selftest": "builds", "prove": "proofs", "power": "builds",
+    "run": "builds", "synth": "builds", "export": "builds", "bitstream": "builds", "flash": "builds",
+    "selftest": "builds", "prove": "proofs", "power": "builds",
     "report": "builds", "calibrate": "devices", "validate-models": "devices", "campaign": "devices", "reproduce": "reproduce",
     "train": "training", "serve": "serve", "docs": "setup", "doctor": "setup", "new-board": "setup",
     "compare": "plans", "studio": "studio", "explore": "explore",

@@ -8,16 +8,18 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dovetail import pipeline, terminal
 from dovetail.cli.actions.requested import board_and_planning, open_build
-from dovetail.cli.options import refuse_unused, shapes
+from dovetail.cli.options import above_zero, refuse_unused, shapes
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.errors import RangeWarning, UnverifiedError, UsageError
 from dovetail.files import check_file, replace_bytes
+from dovetail.fpga.boards.bitstream import load_bitstream
 from dovetail.fpga.export import VENDORS
 from dovetail.fpga.toolchain.simulate import RUN_TIMEOUT_S
 from dovetail.numerics.calibration import clipped_notes, load_samples
@@ -187,6 +189,48 @@ def export_command(options: argparse.Namespace) -> int:
     document = {"schema": 1, "vendor": options.vendor, "command": command, "projects": [str(folder) for folder in folders]}
     emit(options.json, document, lambda: "\n".join(f"{folder}: build it there with `{command}`" for folder in folders))
     return 0
+
+
+def _chips(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The chips that a command asks for."""
+    for name, value in (("--mhz", options.mhz), ("--baud", options.baud)):
+        if value is not None:
+            above_zero(name, value)
+    if options.seed < 1:
+        raise UsageError(f"--seed {options.seed}: not the number of a beginning; 1 or more are possible")
+    build = open_build(options)
+    with progress_bar() as progress:
+        return pipeline.make_bitstreams(build, options.mhz and options.mhz * 1e6, options.baud, options.seed, progress)
+
+
+def bitstream_command(options: argparse.Namespace) -> int:
+    """Run `dovetail bitstream`."""
+    chips = _chips(options)
+    folder = options.output or options.build / "bitstream"
+    folder.mkdir(parents=True, exist_ok=True)
+    for chip in chips:
+        content = Path(chip["file"]).read_bytes()
+        chip["file"] = str(folder / f"{chip['segment']}.bit")
+        replace_bytes(Path(chip["file"]), content)
+    emit(options.json, {"schema": 1, "chips": chips}, lambda: "\n".join(map(chip_line, chips)))
+    return 0
+
+
+def flash_command(options: argparse.Namespace) -> int:
+    """Run `dovetail flash`."""
+    chips = _chips(options)
+    if len(chips) != 1 or chips[0]["programmer"] is None:
+        raise UsageError(f"flash: {counted(len(chips), 'chip')}, and the board's name for openFPGALoader is "
+                         f"{chips[0]['programmer'] or 'not in its file'}; put files of `dovetail bitstream` there yourself")
+    load_bitstream(Path(chips[0]["file"]), chips[0]["programmer"], options.keep)
+    emit(options.json, {"schema": 1, "chips": chips}, lambda: f"on the board: {chip_line(chips[0])}")
+    return 0
+
+
+def chip_line(chip: Mapping[str, Any]) -> str:
+    """A chip in a sentence: its file, its clock, and how it is reached."""
+    return (f"{chip['file']}: {chip['clock_hz'] / 1e6:g} MHz, routed at {chip['fmax_hz'] / 1e6:.1f}, room for "
+            f"{counted(chip['room_frames'], 'frame')}; reach it by --board serial:/dev/ttyUSB0,baud={chip['baud']:.0f}")
 
 
 def selftest_command(options: argparse.Namespace) -> int:

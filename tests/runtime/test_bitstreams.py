@@ -1,0 +1,86 @@
+"""Bitstreams of whole chips by one command, and boards that get them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dovetail.cli import main
+from dovetail.errors import MissingToolError, ToolError, UsageError
+from dovetail.fpga.boards.bitstream import constraints, load_bitstream, order_code
+from dovetail.partition.plan import whole_on
+from dovetail.pipeline import compile as compile_model
+from dovetail.runtime.build import Build
+from tests.runtime.conftest import DIVIDED
+from tests.runtime.test_chips import chip_of
+
+PREAMBLE = b"\xbd\xb3"
+"""With which every bitstream of an ECP5 begins, behind its comment (FPGA-TN-02039)."""
+
+
+@pytest.fixture(scope="module")
+def small(model: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """A network whose pooling alone is on a ULX3S."""
+    nodes = {name: whole_on("fpga" if name == "pool" else "cpu") for name in DIVIDED}
+    return compile_model(model, "ulx3s", tmp_path_factory.mktemp("builds") / "small", assignment=nodes, calibration=samples,
+                         verify=False)
+
+
+def loader(folder: Path, exit_code: int) -> Path:
+    """A program that writes down what it was asked for, in the place of openFPGALoader."""
+    program = folder / "openFPGALoader"
+    program.write_text(f'#!/bin/sh\necho "$@" > {folder}/asked\necho "Error: unable to open ftdi device" >&2\nexit {exit_code}\n')
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.deep("places and routes a chip of 5,700 look-up tables: three minutes of processor time")
+def test_one_command_makes_a_bitstream_and_another_puts_it_on_the_board(
+        small: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bitstream", str(small.folder), "--json", str(tmp_path / "chips.json")]) == 0
+    (chip,) = json.loads((tmp_path / "chips.json").read_text())["chips"]
+    octets = (small.folder / "bitstream" / f"{chip['segment']}.bit").read_bytes()
+    assert PREAMBLE in octets[:200]
+    assert chip["fmax_hz"] >= chip["clock_hz"] == 60e6
+    assert chip["used"]["EHXPLLL"] == 1
+    assert chip["used"]["TRELLIS_IO"] == 13, "clock, reset, two of the line, eight lights, one held high"
+    monkeypatch.setenv("DOVETAIL_OPENFPGALOADER", str(loader(tmp_path, 0)))
+    assert main(["flash", str(small.folder), "--keep"]) == 0
+    words = (tmp_path / "asked").read_text().split()
+    assert words[:3] == ["-b", "ulx3s", "-f"]
+    assert Path(words[3]).read_bytes() == octets
+    capsys.readouterr()
+    assert main(["bitstream", str(small.folder), "--mhz", "250"]) == 1
+    assert "its clock is 250 MHz (slowest: from " in capsys.readouterr().err
+
+
+def test_what_cannot_become_a_bitstream_is_refused(divided: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bitstream", str(divided.folder)]) == 2
+    assert "device fpga of board tx2-c10gx states no part and table top" in capsys.readouterr().err
+    for option, value in (("--mhz", "0"), ("--baud", "-1"), ("--seed", "0")):
+        assert main(["bitstream", str(divided.folder), option, value]) == 2
+        assert capsys.readouterr().err.startswith(f"dovetail: {option} {value}: ")
+    with pytest.raises(UsageError, match=r"^part LFE5U-85F: pins need the whole order code, with speed and package, such as LFE"):
+        order_code("LFE5U-85F")
+    assert order_code("LFE5U-85F-6BG381C") == ("85k", "CABGA381", "6")
+
+
+def test_constraints_name_every_pin() -> None:
+    text = constraints(chip_of("ulx3s"))
+    for line in ('LOCATE COMP "clock" SITE "G2";', 'FREQUENCY PORT "clock" 25 MHZ;', 'LOCATE COMP "led[7]" SITE "H3";',
+                 'IOBUF PORT "reset_n" IO_TYPE=LVCMOS33 PULLMODE=UP;'):
+        assert line in text.splitlines()
+
+
+def test_boards_that_cannot_be_reached_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOVETAIL_OPENFPGALOADER", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingToolError, match=r"^openFPGALoader: not found; install it with apt-get install openfpgaloader"):
+        load_bitstream(tmp_path / "x.bit", "ulx3s")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("DOVETAIL_OPENFPGALOADER", str(loader(tmp_path, 1)))
+    with pytest.raises(ToolError, match=r"^openFPGALoader: failed with exit code 1: Error: unable to open ftdi device; is the"):
+        load_bitstream(tmp_path / "x.bit", "ulx3s")
+    assert (tmp_path / "asked").read_text().split() == ["-b", "ulx3s", str(tmp_path / "x.bit")]
