@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import select
 import zlib
 from dataclasses import replace
 from functools import partial
@@ -85,9 +84,9 @@ def send_too_much(link: SerialTransport, packet: bytes) -> None:
 
 def send_without_end(link: SerialTransport, packet: bytes) -> None:
     link.room = ENDLESS
-    while not select.select([link.line.file], [], [], 0.2)[0]:
+    while True:
         link.send(0, packet)
-    link.receive(0)
+        link.read(0)
 
 
 def send_for_another(link: SerialTransport, packet: bytes) -> None:
