@@ -67,7 +67,7 @@ def find_ecppack() -> tuple[str, ...]:
 
 
 def make_bitstream(chip: ChipTop, part: str, seed: int = 1) -> Bitstream:
-    """The bitstream of a chip on an ECP5; refuses one whose slowest path is too slow for its clock. Kept by content."""
+    """The bitstream of a chip on an ECP5; refuses one that is too slow (`routed`). Kept by content."""
     device, package, speed = order_code(part)
     nextpnr, ecppack, yosys = find_nextpnr(), find_ecppack(), find_synthesizer("ecp5")
     files = {**chip.files, "pins.lpf": constraints(chip)}
@@ -92,7 +92,11 @@ def make_bitstream(chip: ChipTop, part: str, seed: int = 1) -> Bitstream:
         for path in (folder / "chip.json", folder / "chip.config"):
             path.unlink()
 
-    folder, _ = cached("bitstream", key, make, keep=16)
+    return routed(chip, cached("bitstream", key, make, keep=16)[0])
+
+
+def routed(chip: ChipTop, folder: Path) -> Bitstream:
+    """What lies in a folder of nextpnr's; InfeasibleError where its slowest path is too slow for the chip's clock."""
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     fmax_hz = min(clock["achieved"] for clock in report["fmax"].values()) * 1e6
     slowest = critical_path(report)
