@@ -1,0 +1,1 @@
+"""MLPerf Tiny: its networks beside LiteRT, and their accelerators beside published ones."""
