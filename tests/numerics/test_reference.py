@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from dovetail.cpu.executor import CpuPart
 from dovetail.errors import ModelError
-from dovetail.ir import RELU, Clamp, Conv, Graph, MaxPool, Scheme, Window
+from dovetail.ir import RELU, Clamp, Clip, Conv, Graph, MaxPool, Node, Scheme, Tensor, Window
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
+from dovetail.numerics.calibration import clipped_notes
 from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize, rescale
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges
-from dovetail.numerics.reference import run_float, run_integer, run_node
+from dovetail.numerics.reference import accumulate, run_float, run_integer, run_node
+from dovetail.numerics.requantize import requantizer
 from tests.strategies import Net, networks, quantized, stored_inputs
 
 
@@ -156,3 +158,25 @@ def test_a_diverging_network_is_refused_by_tensor() -> None:
         x = net.add(Conv(4, Window((3, 3), pads=(1, 1, 1, 1))), x)
     with pytest.raises(ModelError, match=r"^tensor n\d+_out: reaches .* on the calibration samples; values must stay below"):
         quantized(net.graph(x))
+
+
+@pytest.mark.parametrize("total", [2.0**53 - 1, 2.0**53])
+def test_a_sum_that_floats_do_not_hold_is_refused(total: float) -> None:
+    same = Scheme(8, True, (0,))
+    node = Node("n", Clip(), ("x",), (), "y")
+    graph = Graph("g", ("x",), ("y",), (node,), {name: Tensor(name, (1, 1), same) for name in "xy"})
+    frames = [np.array([[total]])]
+    if total < 2.0**53:
+        assert accumulate(graph, node, frames, requantizer(graph, node))[0, 0] == total
+    else:
+        with pytest.raises(ModelError, match=r"node n: the accumulator exceeds 2\*\*53; narrow the weights or the input range"):
+            accumulate(graph, node, frames, requantizer(graph, node))
+
+
+def test_one_clipped_value_of_a_hundred_is_said_and_one_of_more_is_not() -> None:
+    for size, said in ((100, 1), (101, 0)):
+        graph = Graph("g", ("x",), ("y",), (Node("n", Clip(), ("x",), (), "y"),),
+                      {name: Tensor(name, (1, size), Scheme(8, True, (0,))) for name in "xy"})
+        frames = np.zeros((1, size), np.float32)
+        frames[0, 3] = 500.0
+        assert len(clipped_notes(graph, {"x": frames}, "x.npz")) == said

@@ -47,6 +47,7 @@ def test_one_multiplication_and_one_rounding_are_exact_and_near_the_real_ratio(
     ratio = Fraction(multiplier) / Fraction(2)**shift
     found = rounded(np.array([[float(total)]]), divisor, how, node)
     assert found[0, 0] == half_even(total * ratio / divisor) + 3
+    assert multiplier == 1 or multiplier.bit_length() == 31 or shift == MOST_SHIFT
     real = Fraction(step) / Fraction(target)
     assert abs(ratio / real - 1) <= Fraction(1, 1 << 30) or abs(ratio - real) <= Fraction(1, 1 << (MOST_SHIFT + 1))
     assert abs(ratio - Fraction(step / target)) * Fraction(2)**shift <= Fraction(1, 2)

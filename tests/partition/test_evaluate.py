@@ -103,6 +103,33 @@ def test_a_limit_is_kept_to_the_last_part(limit: str) -> None:
     assert not evaluate(pair(**{limit: reached * 0.999}), placed).feasible
 
 
+def test_frames_that_leave_too_rarely_are_said() -> None:
+    placed = {"n0": whole_on("gpu"), "n1": whole_on("cpu")}
+    plain = evaluate(pair(), placed)
+    assert evaluate(pair(max_interval_s=plain.interval_s), placed).feasible
+    assert evaluate(pair(max_interval_s=1.5), placed).violations == (
+        "interval between frames: 2000 ms used, 1500 ms allowed, 500 ms too much",)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [
+    (Mode.CONCURRENT, [(1.0, 2.0, (1.0, 2.0), "gpu"), (0.5, 1.55, (0.5, 1.0), "gpu; fpga")]),  # a tenth behind the last packet
+    (Mode.SEQUENTIAL, [(1.0, 2.0, (1.0, 2.0), "gpu"), (1.0, 2.0, (1.0, 2.0), "gpu; fpga")])])
+def test_a_node_says_what_computes_what_moves_how_sure_it_is_and_who_said_so(mode: Mode, expected: object) -> None:
+    found = evaluate(pair(mode), {"n0": whole_on("gpu"), "n1": halves("gpu", "fpga")})
+    assert [(n.compute_s, round(n.transfer_s, 9), n.interval_s, n.source) for n in found.nodes] == expected
+
+
+def test_an_engine_behind_another_is_as_sure_as_the_tenth_that_it_adds() -> None:
+    found = evaluate(pair(), {"n0": whole_on("fpga"), "n1": whole_on("fpga")}).nodes[1]
+    assert (found.compute_s, found.transfer_s) == pytest.approx((0.1, 0.0))
+    assert found.interval_s == pytest.approx((0.1, 0.2))
+
+
+@pytest.mark.parametrize(("mode", "seconds"), [(Mode.CONCURRENT, 2.0), (Mode.SEQUENTIAL, 3.0)])
+def test_halves_of_an_output_come_home_over_their_links_at_once_or_in_turn(mode: Mode, seconds: float) -> None:
+    assert evaluate(pair(mode), {"n0": whole_on("gpu"), "n1": halves("gpu", "fpga")}).delivery_s == seconds
+
+
 def test_pieces_on_different_links_run_at_once() -> None:
     found = evaluate(pair(), {"n0": halves("gpu", "fpga"), "n1": whole_on("cpu")})
     assert found.nodes[0].latency_s == pytest.approx(4.0 + 0.05)
