@@ -1,4 +1,4 @@
-"""Registers behind block memories: absorbed where that changes nothing, left where it would."""
+"""A mapped netlist made faster: registers in block memories, copies of what drives much, unless that would change anything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.fpga.toolchain.output_registers import absorb_output_registers
+from dovetail.fpga.toolchain.mapped_netlist import absorb_output_registers, copy_drivers
 
 
 def register(data: int, out: int, **changes: Any) -> dict[str, Any]:
@@ -48,3 +48,31 @@ def test_a_port_with_any_other_reader_stays_as_it_is(second: dict[str, Any]) -> 
 def test_a_bit_read_twice_stays_outside() -> None:
     design = netlist(register(10, 20), register(11, 21), register(11, 22))
     assert absorb_output_registers(design, "top") == 0
+
+
+def enabled(count: int) -> dict[str, Any]:
+    """A register, 30, that enables so many others."""
+    others = {f"word{i:02}": register(100 + i, 200 + i, CE=[30]) for i in range(count)}
+    ports = {"y": {"direction": "output", "bits": [30, *range(200, 200 + count)]}}
+    return {"modules": {"top": {"cells": {"enable": register(29, 30), **others}, "ports": ports}}}
+
+
+def test_what_drives_much_has_copies_that_share_its_loads() -> None:
+    design = enabled(10)
+    assert copy_drivers(design, "top", 4) == 2
+    cells = design["modules"]["top"]["cells"]
+    by = {name: cell["connections"]["Q"][0] for name, cell in cells.items() if name.startswith("enable")}
+    assert set(by) == {"enable", "enable_copy1", "enable_copy2"}
+    assert by["enable"] == 30  # the output of the module stays with the first
+    assert all(cells[name]["connections"]["DI"] == [29] for name in by)
+    assert [cells[f"word{i:02}"]["connections"]["CE"][0] for i in range(10)] == [
+        *[by["enable"]] * 4, *[by["enable_copy1"]] * 4, *[by["enable_copy2"]] * 2]
+    taken = [cell["connections"]["Q"][0] for cell in cells.values()]
+    assert len(set(taken)) == len(taken)
+
+
+def test_what_drives_little_or_a_clock_has_no_copies() -> None:
+    design = enabled(4)
+    assert copy_drivers(design, "top", 4) == 0
+    design["modules"]["top"]["cells"]["word00"]["connections"]["CLK"] = [30]
+    assert copy_drivers(design, "top", 2) == 0

@@ -40,6 +40,8 @@ def test_a_design_is_routed_once_and_then_remembered(tmp_path, monkeypatch):
     assert first.used["TRELLIS_RAMW"] == 6
     assert first.used["TRELLIS_IO"] == 4
     assert first.available["TRELLIS_FF"] == 24288
+    assert not place_ecp5(DESIGN, "25k", seed=2).cached
+    assert len([kept for kept in (tmp_path / "mapped").iterdir() if not kept.name.startswith(".")]) == 1  # synthesized once
 
 
 def test_the_wrapper_has_four_pins_whatever_the_streams():

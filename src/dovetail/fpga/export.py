@@ -150,8 +150,8 @@ def _oss(project: Project) -> dict[str, str]:
     sources = [*project.verilog, *wrappers]
     inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources
     make = _script(project, "oss.mk", device=device_of(project.part), sources=" ".join(sources), inside=inside)
-    step = files("dovetail.fpga.toolchain").joinpath("output_registers.py").read_text(encoding="utf-8")
-    return {"Makefile": make, "clock.lpf": _script(project, "clock.lpf"), "output_registers.py": step, **wrappers}
+    step = files("dovetail.fpga.toolchain").joinpath("mapped_netlist.py").read_text(encoding="utf-8")
+    return {"Makefile": make, "clock.lpf": _script(project, "clock.lpf"), "mapped_netlist.py": step, **wrappers}
 
 
 def _script(project: Project, file: str, /, **values: str) -> str:

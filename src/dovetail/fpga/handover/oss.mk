@@ -13,8 +13,8 @@ $(TOP).bit: $(TOP).config
 $(TOP).config: $(TOP).json clock.lpf
 	$(NEXTPNR) --@device@ --json $< --lpf clock.lpf --lpf-allow-unconstrained --timing-allow-fail --freq @mhz@ --seed $(SEED) --textcfg $@ --report timing.json
 
-$(TOP).json: $(TOP).mapped.json output_registers.py
-	$(PYTHON) output_registers.py $< pins_$(TOP) $@
+$(TOP).json: $(TOP).mapped.json mapped_netlist.py
+	$(PYTHON) mapped_netlist.py $< pins_$(TOP) $@
 
 $(TOP).mapped.json: @sources@
 	cd rtl && $(YOSYS) -p 'read_verilog @inside@; synth_ecp5 -top pins_$(TOP) -json ../$@'

@@ -1,17 +1,24 @@
-"""Registers behind an ECP5's block memories, moved into them: a step between synthesis and routing that projects run by itself.
+"""A netlist mapped to an ECP5, made faster between synthesis and routing, which projects do by themselves.
 
-    python3 output_registers.py IN.json TOP OUT.json
+    python3 mapped_netlist.py IN.json TOP OUT.json
+
+Registers behind block memories move into them; what drives very many inputs gets local copies. Nothing behaves differently,
+clock for clock.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 MEMORY_PORT_BITS = 18
 """Data bits of a port of a block memory."""
+MOST_LOADS = 128
+"""Inputs that a cell drives by itself: about those of 16 tiles of 8 registers, whose wires are still short."""
+DRIVERS = {"TRELLIS_FF": "Q", "LUT4": "Z"}
+"""Cells that may have copies, with their output."""
 Cell = dict[str, Any]
 
 
@@ -34,6 +41,38 @@ def absorb_output_registers(netlist: dict[str, Any], top: str) -> int:
         for side in "AB":
             absorbed += _absorb(cells, cell, side, reads, plain)
     return absorbed
+
+
+def copy_drivers(netlist: dict[str, Any], top: str, most: int = MOST_LOADS) -> int:
+    """Give cells that drive more than `most` inputs copies of themselves, one for every so many; returns how many.
+
+    Enables and resets reach hundreds of registers all over the chip. A copy has the same inputs, so it is the same at every
+    clock; inputs of one instance get one copy, since they follow each other by name. Clocks have wires of their own.
+    """
+    module = netlist["modules"][top]
+    cells: dict[str, Cell] = module["cells"]
+    loads = defaultdict[int | str, list[tuple[str, str, int]]](list)
+    for name in sorted(cells):
+        for port, bits in cells[name]["connections"].items():
+            if cells[name]["port_directions"][port] == "input":
+                for place, bit in enumerate(bits):
+                    loads[bit].append((name, port, place))
+    known = [*(bits for cell in cells.values() for bits in cell["connections"].values()),
+             *(wire["bits"] for kind in ("ports", "netnames") for wire in module.get(kind, {}).values())]
+    free = 1 + max((bit for bits in known for bit in bits if isinstance(bit, int)), default=0)
+    copies = 0
+    for name, cell in list(cells.items()):
+        output = DRIVERS.get(cell["type"])
+        driven = [] if output is None else loads[cell["connections"][output][0]]
+        if output is None or len(driven) <= most or any(port.startswith("CLK") for _, port, _ in driven):
+            continue
+        for start in range(most, len(driven), most):
+            own = {port: list(bits) for port, bits in cell["connections"].items()} | {output: [free]}
+            cells[f"{name}_copy{start // most}"] = {**cell, "connections": own}
+            for load, port, place in driven[start:start + most]:
+                cells[load]["connections"][port][place] = free
+            free, copies = free + 1, copies + 1
+    return copies
 
 
 def _is_plain(cell: Cell) -> bool:
@@ -70,6 +109,7 @@ def main(source: str, top: str, target: str) -> None:
     with open(source, encoding="utf-8") as file:
         netlist = json.load(file)
     absorb_output_registers(netlist, top)
+    copy_drivers(netlist, top)
     with open(target, "w", encoding="utf-8") as file:
         json.dump(netlist, file)
 

@@ -20,14 +20,16 @@ from typing import Any
 
 from dovetail.errors import MissingToolError, ToolError, UsageError
 from dovetail.fpga.design import Design, is_verilog
-from dovetail.fpga.toolchain.output_registers import absorb_output_registers
+from dovetail.fpga.toolchain.mapped_netlist import absorb_output_registers, copy_drivers
 from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_key, override, run_tool
 
 DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
 PLACE_TIMEOUT_S = 3600.0
 INSTALL_NEXTPNR = "install it with pip install 'dovetail-accel[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
-TOP = "dovetail_pins"
+TOP, NETLIST = "dovetail_pins", "pins.json"
+MAPPED_KEPT = 16
+"""Netlists that are kept for further seeds; those of large designs have tens of megabytes."""
 INSTANCE = "design_under_test."
 """Where the design lies in the wrapper."""
 Pin = tuple[str, int, bool]
@@ -80,27 +82,20 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
         raise UsageError(f"placement of {design.top}: device is {device}; known are {', '.join(DEVICES)}")
     nextpnr, yosys = find_nextpnr(), find_synthesizer("ecp5")
     files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design) if pins is None else pins)}
-    sources = " ".join(name for name in files if is_verilog(name))
-    files["pins.ys"] = f"read_verilog {sources}\nsynth_ecp5 -top {TOP} -json pins.json\n"
-    options = (f"--{device}", "--json", "pins.json", "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
+    options = (f"--{device}", "--json", NETLIST, "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
                "--lpf-allow-unconstrained", "--timing-allow-fail")
-    key = content_key([yosys.version, nextpnr.version, "output registers in memories", *options,
-                       *(text for item in sorted(files.items()) for text in item)])
+    mapped = content_key([yosys.version, "output registers in memories, local copies",
+                          *(text for item in sorted(files.items()) for text in item)])
 
     def make(folder: Path) -> None:
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        synthesis = (*yosys.command, "pins.ys")
-        run_tool(Command("yosys", synthesis, folder, folder / "yosys.log", PLACE_TIMEOUT_S, SYNTHESIS_MEMORY_BYTES))
-        netlist = json.loads((folder / "pins.json").read_text(encoding="utf-8"))
-        absorb_output_registers(netlist, TOP)
-        (folder / "pins.json").write_text(json.dumps(netlist), encoding="utf-8")
+        netlist, _ = cached("mapped", mapped, lambda inside: _map(files, yosys, inside), MAPPED_KEPT)
+        shutil.copyfile(netlist / NETLIST, folder / NETLIST)
         # The WebAssembly run-time reserves address space far beyond what it uses, so only time is limited here.
         routing = (*nextpnr.command, *options)
         run_tool(Command("nextpnr-ecp5", routing, folder, folder / "nextpnr.log", PLACE_TIMEOUT_S, None))
-        for name in [*files, "pins.json", "yosys.log"]:
-            os.unlink(folder / name)
+        os.unlink(folder / NETLIST)
 
+    key = content_key([mapped, nextpnr.version, *options])
     folder, found = cached("place", key, make)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     clocks = [clock["achieved"] for clock in report["fmax"].values()]
@@ -109,6 +104,22 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
     used = {name: entry["used"] for name, entry in report["utilization"].items() if entry["used"]}
     available = {name: report["utilization"][name]["available"] for name in used}
     return Placement(float(min(clocks)), used, available, critical_path(report), found)
+
+
+def _map(files: Mapping[str, str], yosys: Tool, folder: Path) -> None:
+    """Synthesize into a netlist that nextpnr reads, which is the same from wherever it begins to place."""
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    sources = " ".join(name for name in files if is_verilog(name))
+    (folder / "pins.ys").write_text(f"read_verilog {sources}\nsynth_ecp5 -top {TOP} -json {NETLIST}\n", encoding="utf-8")
+    synthesis = (*yosys.command, "pins.ys")
+    run_tool(Command("yosys", synthesis, folder, folder / "yosys.log", PLACE_TIMEOUT_S, SYNTHESIS_MEMORY_BYTES))
+    netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))
+    absorb_output_registers(netlist, TOP)
+    copy_drivers(netlist, TOP)
+    (folder / NETLIST).write_text(json.dumps(netlist), encoding="utf-8")
+    for name in [*files, "pins.ys", "yosys.log"]:
+        os.unlink(folder / name)
 
 
 def critical_path(report: Mapping[str, Any]) -> str:
