@@ -15,7 +15,7 @@ from pathlib import Path
 from dovetail.errors import InfeasibleError, MissingToolError, ToolError, UsageError
 from dovetail.fpga.boards.top import ChipTop
 from dovetail.fpga.design import is_verilog
-from dovetail.fpga.toolchain.output_registers import absorb_output_registers
+from dovetail.fpga.toolchain.mapped_netlist import absorb_output_registers, copy_drivers
 from dovetail.fpga.toolchain.place import PLACE_TIMEOUT_S, critical_path, device_of, find_nextpnr
 from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, cached, content_key, override, run_tool
@@ -75,7 +75,7 @@ def make_bitstream(chip: ChipTop, part: str, seed: int = 1) -> Bitstream:
     files["chip.ys"] = f"read_verilog {sources}\nsynth_ecp5 -top {chip.name} -json chip.json\n"
     options = (f"--{device}", "--package", package, "--speed", speed, "--json", "chip.json", "--lpf", "pins.lpf", "--textcfg",
                "chip.config", "--report", "report.json", "--seed", str(seed), "--timing-allow-fail")
-    key = content_key([yosys.version, nextpnr.version, *ecppack, *options,
+    key = content_key([yosys.version, nextpnr.version, "local copies", *ecppack, *options,
                        *(text for item in sorted(files.items()) for text in item)])
 
     def make(folder: Path) -> None:
@@ -85,6 +85,7 @@ def make_bitstream(chip: ChipTop, part: str, seed: int = 1) -> Bitstream:
                          SYNTHESIS_MEMORY_BYTES))
         netlist = json.loads((folder / "chip.json").read_text(encoding="utf-8"))
         absorb_output_registers(netlist, chip.name)
+        copy_drivers(netlist, chip.name)
         (folder / "chip.json").write_text(json.dumps(netlist), encoding="utf-8")
         run_tool(Command("nextpnr-ecp5", (*nextpnr.command, *options), folder, folder / "nextpnr.log", PLACE_TIMEOUT_S, None))
         run_tool(Command("ecppack", (*ecppack, "--compress", "chip.config", "chip.bit"), folder, folder / "ecppack.log",
