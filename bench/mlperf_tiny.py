@@ -47,9 +47,9 @@ INPUTS, TOGETHER = 1000, 25
 """Inputs compared in integers, and how many at once: all tensors of all of them are kept."""
 FRAMES = 6
 """Simulated; frames follow each other evenly from the second or third on."""
-BEYOND = 1.35
-"""LUTs by the model, as part of those there are, up to which a design is made where none fits: the model counts up to a third too
-many of these networks, and Yosys decides."""
+BEYOND = 2.0
+"""LUTs by the model, as part of those there are, up to which a design is made where none fits: the model counts up to twice as
+many as Yosys in these networks, which decides."""
 UNIT_BYTES = 2000
 """Verilog text from which a module is synthesized on its own: most engines are small."""
 HOST = "theirs: frames one by one, host included; ours: clocks of the FPGA alone, no host"

@@ -79,8 +79,9 @@ class Comparison:
         return replace(found, resources={r: min(amount, less.get(r, amount)) for r, amount in found.resources.items()})
 
     def beyond(self, times: float) -> Device:
-        """The FPGA with so many times its LUTs."""
-        more = {r: amount * (times if r.startswith("lut") else 1) for r, amount in self.device.resources.items()}
+        """The FPGA with so many times its logic and registers."""
+        logic = {r for r in self.device.resources if r.startswith("lut") or r == "register"}
+        more = {r: amount * (times if r in logic else 1) for r, amount in self.device.resources.items()}
         return replace(self.device, resources=more)
 
     @cached_property
