@@ -136,6 +136,7 @@ def test_models_that_no_exporter_writes_are_refused_in_one_line(rng: Random, bas
     ("add_of_three_inputs", "node x_dequantize: Add of 3 inputs; it has 2, the file is damaged"),
     ("axes_named_twice", "node up: axes [3, -2]; each of -5 to 4 at most once is possible, the file is damaged"),
     ("axis_beyond_the_last", "node down: axes [3]; each of -3 to 2 at most once is possible, the file is damaged"),
+    ("clip_to_nan", "node clip: Clip to NaN; both bounds must be numbers, the file is damaged"),
     ("endless_stride", "node convtranspose_10: a map of shape [1, 4, 4294967298, 6]; at most 1,073,741,824 elements are handled"),
 ])
 def test_what_fuzzing_found_stays_mended(name: str, message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, prod
+from math import inf, isnan, prod
 from typing import Any
 
 import numpy as np
@@ -270,6 +270,8 @@ def _clip(reader: Reader, proto: Any, a: Attributes) -> None:
         if len(proto.input) > index and proto.input[index]:
             value = float(reader.constant(proto.input[index], proto.name, side).real.reshape(()))
             lo, hi = (value, hi) if side == "min" else (lo, value)
+    if isnan(lo) or isnan(hi):
+        raise ModelError(f"{reader.where}: node {proto.name}: Clip to NaN; both bounds must be numbers, the file is damaged")
     limit = float(np.finfo(np.float32).max)
     lo, hi = (-inf if lo <= -limit else lo), (inf if hi >= limit else hi)
     reader.add(proto, Clip(Clamp(lo, hi)))
