@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -240,7 +241,8 @@ def test_the_tutorial_ends_in_a_bitstream(folder: Path, capsys: pytest.CaptureFi
     for command in commands(TUTORIAL):
         if command.startswith("dovetail "):
             run(command, capsys)
-    subprocess.run(shlex.split(commands(TUTORIAL)[-1]), check=True, capture_output=True)
+    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(shlex.split(commands(TUTORIAL)[-1]), check=True, capture_output=True, env=tools)
     assert (folder / "project" / "fpga0" / "fpga0_axi.bit").stat().st_size > 1 << 20
 
 

@@ -13,7 +13,7 @@ import torch
 
 from dovetail.errors import UnsupportedError
 from dovetail.gpu.executor import Compiled, compile_graph, gpu_here
-from dovetail.gpu.lane import Program, open_lane
+from dovetail.gpu.lane import GpuProgram, open_lane
 from dovetail.gpu.launcher import launcher_here
 from dovetail.gpu.memory import planned
 from dovetail.gpu.tuning import IN_PLACE_S
@@ -106,7 +106,7 @@ def pretended(graph: Graph, images: int = 1) -> Compiled | str:
     except UnsupportedError as reason:
         return str(reason)
     launcher, runner = launcher_here("int8"), cpu_runner(graph, Manner("plain", 1))
-    program = Program(graph, lowered, ())
+    program = GpuProgram(graph, lowered, ())
     lane = open_lane(program, launcher)
 
     def replay() -> None:

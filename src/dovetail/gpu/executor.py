@@ -17,7 +17,7 @@ import torch
 import triton
 
 from dovetail.errors import UnsupportedError, UsageError
-from dovetail.gpu.lane import GpuLane, Program, open_lane
+from dovetail.gpu.lane import GpuLane, GpuProgram, open_lane
 from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
 from dovetail.gpu.library.part import described
 from dovetail.gpu.memory import MemoryPlan, planned
@@ -38,7 +38,7 @@ from dovetail.words import counted
 class Compiled:
     """A network ready to run; call it with the model's own arrays, or with tensors on the GPU."""
 
-    program: Program
+    program: GpuProgram
     launcher: Launcher
     replay: Callable[[], None]
     memory: MemoryPlan
@@ -255,14 +255,14 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
         parts = [] if not options else chosen(options, tuner) if tune else estimated(options, tuner)
         broken = frozenset(name for p in parts if p.seconds == float("inf") for name in p.call.nodes)
         if not broken:
-            return assembled(Program(graph, lowered, in_order(lowered, parts), functions or {}, avoided), launcher)
+            return assembled(GpuProgram(graph, lowered, in_order(lowered, parts), functions or {}, avoided), launcher)
         if not library:
             raise UnsupportedError(f"node {min(broken)}: none of its kernels runs on this GPU; such parts run in the integer "
                                    "interpreter")
         avoided |= broken
 
 
-def assembled(program: Program, launcher: Launcher) -> Compiled:
+def assembled(program: GpuProgram, launcher: Launcher) -> Compiled:
     """A network whose kernels are chosen, in memory and as CUDA graphs."""
     lowered, timing = program.lowered, launcher.device == "cuda"
     calls = [step if isinstance(step, LibraryPart) else step.call for step in program.steps]

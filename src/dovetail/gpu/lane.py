@@ -115,7 +115,7 @@ class GpuLane:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class GpuProgram:
     """A network in its order: kernels as chosen, and parts for the library."""
 
     graph: Graph
@@ -154,7 +154,7 @@ class Program:
         return place.images if place is not None else self.batches * (self.graph.shape(name)[:1] or (1,))[0]
 
 
-def open_lane(program: Program, launcher: Launcher, on_device: bool = False, quantizes: bool = False,
+def open_lane(program: GpuProgram, launcher: Launcher, on_device: bool = False, quantizes: bool = False,
               moves: bool = True) -> GpuLane:
     """A lane through a network: from pinned memory and back, or from the GPU and back; of real numbers, where it `quantizes`.
 
@@ -190,12 +190,12 @@ def open_lane(program: Program, launcher: Launcher, on_device: bool = False, qua
     return GpuLane(inputs, outputs, replay, kept, *side)
 
 
-def _in_batches(tensor: Any, program: Program, name: str) -> Any:
+def _in_batches(tensor: Any, program: GpuProgram, name: str) -> Any:
     shape = program.graph.shape(name)
     return tensor.reshape(program.batches, *shape) if program.batches > 1 or not shape else tensor
 
 
-def _port(program: Program, tensor: Tensor, launcher: Launcher, held: dict[str, Any], floats: Any,
+def _port(program: GpuProgram, tensor: Tensor, launcher: Launcher, held: dict[str, Any], floats: Any,
           quantizes: bool = False) -> Port:
     """Memory of a tensor: as the model has it, in the model's own type; floats travel as stated."""
     lowered, name, real = program.lowered, tensor.name, quantizes and tensor.scheme is not None

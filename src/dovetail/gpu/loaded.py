@@ -7,7 +7,7 @@ from pathlib import Path
 from dovetail.errors import ModelError, UsageError
 from dovetail.gpu import saved
 from dovetail.gpu.executor import Compiled, assembled, gpu_here, in_order, options_of
-from dovetail.gpu.lane import Program
+from dovetail.gpu.lane import GpuProgram
 from dovetail.gpu.launcher import launcher_here
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.tuning import ChosenKernel
@@ -36,4 +36,4 @@ def load(path: str | Path) -> Compiled:
     launcher = launcher_here(kind)
     if launcher.device != "cpu":
         precompile([launcher.described(part.call, part.config) for part in parts])
-    return assembled(Program(graph, lowered, in_order(lowered, parts), {}, frozenset(held["avoided"])), launcher)
+    return assembled(GpuProgram(graph, lowered, in_order(lowered, parts), {}, frozenset(held["avoided"])), launcher)

@@ -166,7 +166,7 @@ def _ours(module: torch.fx.GraphModule, example: list[Any], tune: bool) -> Calla
              zip(example, (n for n in module.graph.nodes if n.op == "placeholder"), strict=True)]
     if any(not isinstance(x, torch.Tensor) for x in example):
         raise UnsupportedError("torch.compile: a size that may change; compile with dynamic=False")
-    inner = Held(module, example, fixed)
+    inner = FixedInputs(module, example, fixed)
     network = compile_module(inner.eval(), tuple(x for x, own in zip(example, fixed, strict=True) if not own), tune)
 
     def run(*args: Any) -> Any:
@@ -182,7 +182,7 @@ def _is_static(node: torch.fx.Node) -> bool:
         getattr(getattr(given, "example", None), "_dynamo_static_input_type", None) is not None
 
 
-class Held(torch.nn.Module):  # type: ignore[misc]  # PyTorch's types are left out
+class FixedInputs(torch.nn.Module):  # type: ignore[misc]  # PyTorch's types are left out
     """A graph with some of its inputs inside."""
 
     def __init__(self, module: torch.fx.GraphModule, example: Sequence[Any], fixed: Sequence[bool]) -> None:

@@ -17,7 +17,7 @@ import triton
 
 from dovetail.errors import ModelError, UsageError
 from dovetail.files import replace_bytes
-from dovetail.gpu.lane import Program
+from dovetail.gpu.lane import GpuProgram
 from dovetail.gpu.launcher import TYPES
 from dovetail.gpu.tuning import ChosenKernel
 from dovetail.ir.onnx.write import to_onnx
@@ -34,7 +34,7 @@ def versions() -> dict[str, str]:
             "triton": triton.__version__}
 
 
-def save(program: Program, path: str | Path) -> None:
+def save(program: GpuProgram, path: str | Path) -> None:
     """Write a network with its kernels."""
     if program.functions:
         raise UsageError("save: the network came from a module of PyTorch; save the module with torch.export.save, and compile "

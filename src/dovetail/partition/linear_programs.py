@@ -1,13 +1,12 @@
-"""Linear and mixed-integer programs, all solved by HiGHS through SciPy.
-
-SciPy's optimisers take longer to import than most plans to make, so they are imported when the first program is solved.
-"""
+"""Linear and mixed-integer programs, all solved by HiGHS through SciPy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import csr_array
 
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.partition.effort import hurry, should_take, spend
@@ -82,8 +81,6 @@ def _pivoted(values: Floats, slopes: Floats, cap: float, corner: Corner | None =
 
 
 def _by_highs(values: Floats, slopes: Floats, cap: float, scale: float) -> tuple[float, Floats]:
-    from scipy.optimize import linprog
-
     count = slopes.shape[1]
     matrix = np.concatenate([np.ones((len(values), 1)), -slopes], axis=1)
     found = linprog(np.array([-1.0] + [0.0] * count), A_ub=matrix, b_ub=values / scale,
@@ -95,8 +92,6 @@ def _by_highs(values: Floats, slopes: Floats, cap: float, scale: float) -> tuple
 
 def largest_mixture(mixed: Floats, slopes: Floats) -> tuple[float, Floats, Floats]:
     """The largest value that the least of `mixed` @ w + `slopes` @ x takes over w >= 0 that sum to one and x >= 0, and where."""
-    from scipy.optimize import linprog
-
     names, count = mixed.shape[1], slopes.shape[1]
     scale = float(mixed.max()) or 1.0
     matrix = np.concatenate([np.ones((len(mixed), 1)), -mixed / scale, -slopes], axis=1)
@@ -136,9 +131,6 @@ def cheapest_walk(source: Ints, target: Ints, nodes: int, costs: Floats, used: F
     alone takes longer. The clock, by which a second of computing takes `slowdown` seconds, ends it only where it takes many times
     as long.
     """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
     count, more = len(costs), 1 if level else 0  # the last unknown is the largest of the sums
     branches = int(min(MOST_BRANCHES, (seconds - should_take("walks", 1, count)) / should_take("branches", 1, count)))
     if branches < 1:
@@ -186,9 +178,6 @@ SELECTION_BRANCHES = 2_000
 
 def selected(asked: Selection, whole: bool) -> Floats | None:
     """The best unknowns, in whole numbers or as fractions; None where nothing fits."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import csr_array
-
     count = len(asked.costs)
     rows, columns, values = zip(*asked.entries, strict=True)
     matrix = csr_array((values, (rows, columns)), shape=(len(asked.equal), count))

@@ -38,7 +38,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class ScaledDivision:
     """floor((value * multiplier + nudge) / 2**shift), with one nudge for values of at least zero and one for those below."""
 
     multiplier: int
@@ -51,7 +51,7 @@ class Division:
         return result
 
 
-NOTHING = Division(1, 33, (1 << 32, 1 << 32))
+NOTHING = ScaledDivision(1, 33, (1 << 32, 1 << 32))
 """Zero of any 32-bit sum, as ratios below 2**-31 make it."""
 
 
@@ -65,7 +65,7 @@ def single(*factors: float) -> float:
 
 
 @lru_cache(maxsize=65536)
-def twice(ratio: float) -> Division:
+def twice(ratio: float) -> ScaledDivision:
     """Rounded to 32 bits, then shifted: `MultiplyByQuantizedMultiplier` with two roundings."""
     mantissa, exponent = frexp(ratio)
     multiplier = int(ldexp(mantissa, MULTIPLIER_BITS + 1)) + 1 >> 1
@@ -76,18 +76,18 @@ def twice(ratio: float) -> Division:
     return rounded_twice(multiplier, MULTIPLIER_BITS - exponent)
 
 
-def rounded_twice(multiplier: int, shift: int) -> Division:
+def rounded_twice(multiplier: int, shift: int) -> ScaledDivision:
     """The same, of a multiplier over 2**shift: the first rounding takes up to 31 bits of the shift, the second the others."""
     if not 1 <= shift <= MOST_SHIFT:
         raise ModelError(f"a sum is multiplied by {multiplier} / 2**{shift}; TensorFlow Lite's kernels shift by 1 to "
                          f"{MOST_SHIFT}, check the scales")
     half = 1 << shift - 1
     first = 1 << MULTIPLIER_BITS - 1 if shift > MULTIPLIER_BITS else 0
-    return Division(multiplier, shift, (half + first, half - first))
+    return ScaledDivision(multiplier, shift, (half + first, half - first))
 
 
 @lru_cache(maxsize=65536)
-def away(ratio: float, lo: int, hi: int) -> Division:
+def away(ratio: float, lo: int, hi: int) -> ScaledDivision:
     """round(value * ratio), halves away from zero, where that lies between `lo` and `hi`, beyond which results saturate."""
     mantissa, exponent = frexp(ratio)
     shift = MULTIPLIER_BITS - exponent
@@ -110,7 +110,7 @@ def divided(divisor: Count) -> tuple[Count, Count]:
 
 
 @lru_cache(maxsize=4096)
-def mean(ratio: float, count: int, apart: int, lo: int, hi: int) -> Division:
+def mean(ratio: float, count: int, apart: int, lo: int, hi: int) -> ScaledDivision:
     """The mean of so many values `apart` from zero at most: the count goes into the multiplier, which is rounded down.
 
     To be divided by 2**shift and the count.
@@ -123,7 +123,7 @@ def mean(ratio: float, count: int, apart: int, lo: int, hi: int) -> Division:
     return _fitted(exact.multiplier, exact.shift, sums, inexact.of(sums), lo, hi, count)
 
 
-def _fitted(multiplier: int, shift: int, values: Ints, wanted: Ints, lo: int, hi: int, divisor: int = 1) -> Division:
+def _fitted(multiplier: int, shift: int, values: Ints, wanted: Ints, lo: int, hi: int, divisor: int = 1) -> ScaledDivision:
     """Nudges that give every value its result, the nearest to half a unit."""
     least, most = _intervals(values * multiplier, wanted, divisor << shift, lo, hi)
     nudges = []
@@ -133,7 +133,7 @@ def _fitted(multiplier: int, shift: int, values: Ints, wanted: Ints, lo: int, hi
             raise ModelError(f"a sum multiplied by {multiplier / 2 ** shift:g} is rounded as no single division does; export the "
                              "network with other scales")
         nudges.append(min(max((divisor << shift) // 2, low), high))
-    return Division(multiplier, shift, (nudges[0], nudges[1]))
+    return ScaledDivision(multiplier, shift, (nudges[0], nudges[1]))
 
 
 def _intervals(products: Ints, wanted: Ints, unit: int, lo: int, hi: int) -> tuple[Ints, Ints]:
@@ -145,7 +145,7 @@ def _intervals(products: Ints, wanted: Ints, unit: int, lo: int, hi: int) -> tup
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class ScaledAddition:
     """floor((first * factors[0] + second * factors[1] + nudge) / 2**shift) of integers less their zero points."""
 
     factors: tuple[int, int]
@@ -154,7 +154,7 @@ class Addition:
 
 
 @lru_cache(maxsize=256)
-def addition(first: Scheme, second: Scheme, target: Scheme) -> Addition:
+def addition(first: Scheme, second: Scheme, target: Scheme) -> ScaledAddition:
     """The sum of two tensors: both on a common scale, twice the larger one, with 20 more bits; then added, and rescaled.
 
     Raises:
@@ -181,7 +181,7 @@ def addition(first: Scheme, second: Scheme, target: Scheme) -> Addition:
                  for part in (~below, below)]
         if all(low <= high for low, high in found):
             nudges = [min(max(half, low), high) for low, high in found]
-            chosen = Addition((exact[0] + one, exact[1] + other), shift, (nudges[0], nudges[1]))
+            chosen = ScaledAddition((exact[0] + one, exact[1] + other), shift, (nudges[0], nudges[1]))
             if np.array_equal(_sum_of(chosen, sides).clip(lo, hi), wanted.clip(lo, hi)):
                 return chosen
     raise ModelError(f"a sum of {first} and {second} as {target}: no two factors round as TensorFlow Lite does; export the "
@@ -197,7 +197,7 @@ def _neighbours(step: int) -> Iterator[tuple[int, int]]:
                 yield one * step, other * step
 
 
-def _sum_of(made: Addition, sides: list[Ints]) -> Ints:
+def _sum_of(made: ScaledAddition, sides: list[Ints]) -> Ints:
     total = sides[0][:, None] * made.factors[0] + sides[1][None, :] * made.factors[1]
     result: Ints = total + np.where(total < 0, made.nudges[1], made.nudges[0]) >> made.shift
     return result
@@ -228,7 +228,7 @@ class LiteIntegers:
 
     zeros: tuple[int, ...]
     factors: tuple[tuple[int, ...], ...]
-    divisions: tuple[Division, ...]
+    divisions: tuple[ScaledDivision, ...]
     zero: int
 
 
@@ -239,14 +239,15 @@ def lite_integers(graph: Graph, node: Node) -> LiteIntegers:
     lo, hi = target.lo - target.zero, target.hi - target.zero
     zeros, ones = tuple(s.zero for s in inputs), ((1,),) * len(inputs)
     if node.op.averages and target.rounding is Rounding.AWAY:  # stored integers are divided, zero points and all
-        return LiteIntegers((0,), ones, (Division(1, 0, divided(divisor)),), 0)
+        return LiteIntegers((0,), ones, (ScaledDivision(1, 0, divided(divisor)),), 0)
     if node.op.picks and all((s.scales, s.zero) == (target.scales, target.zero) for s in inputs):
-        return LiteIntegers(zeros, ones, (Division(1, 0, (0, 0)),), target.zero)
+        return LiteIntegers(zeros, ones, (ScaledDivision(1, 0, (0, 0)),), target.zero)
     if isinstance(node.op, Add):
         if len(inputs) != 2:
             raise ModelError(f"node {node.name}: adds {len(inputs)} tensors; TensorFlow Lite adds two")
         found = addition(inputs[0], inputs[1], target)
-        return LiteIntegers(zeros, tuple((f,) for f in found.factors), (Division(1, found.shift, found.nudges),), target.zero)
+        rounded = ScaledDivision(1, found.shift, found.nudges)
+        return LiteIntegers(zeros, tuple((f,) for f in found.factors), (rounded,), target.zero)
     units = accumulator_scales(graph, node)
     if node.op.averages:
         apart = max(inputs[0].hi - inputs[0].zero, inputs[0].zero - inputs[0].lo)

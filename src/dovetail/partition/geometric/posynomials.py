@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import lsq_linear, nnls
 
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Axis, Node
@@ -139,7 +140,6 @@ def _fitted(problem: Problem, node: Node, axis: Axis, extent: int, device: str) 
 
 def fit(shares: Floats, values: Floats, exponents: tuple[float, ...] = EXPONENTS) -> tuple[tuple[float, float], ...]:
     """Non-negative least squares of relative errors over powers of the share; nothing where all values are zero."""
-    from scipy.optimize import lsq_linear, nnls  # large, and rounding is also used where nothing is fitted
     if not (values > 0).any():
         return ()
     weight = 1 / np.maximum(values, 1e-3 * values.max())

@@ -88,10 +88,11 @@ export function mountMap(root, details, select, before, grab) {
     const tight = s < 0.86;
     svg.classList.toggle("tight", tight);
     for (const leaf of leaves) {
-      const room = (Number(leaf.dataset.w) - 16) * s;
+      const end = leaf.classList.contains("end");
+      const room = (Number(leaf.dataset.w) - (end ? 60 : 16)) * s;  // an end's rounded sides take room
       const [name, below] = [leaf.querySelector(".box-name"), leaf.querySelector(".box-op")];
       const pixels = tight ? 11 : 12.5 * s;
-      label(name, s * 156 >= (leaf.classList.contains("end") ? 40 : 56) ? room : 0, pixels, 650, name.dataset.full);
+      label(name, s * 156 >= (end ? 40 : 56) ? room : 0, pixels, 650, name.dataset.full);
       label(below, tight ? 0 : room, 11 * s, 400, below.dataset.full);
     }
   };

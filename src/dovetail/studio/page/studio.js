@@ -22,7 +22,10 @@ async function ask(path, body, raw = false, as = session) {
 
 const pins = new Map();
 mountSliders(() => live());
-$("limits").open = !matchMedia("(max-width: 860px)").matches;  // the plan comes first where there is little room
+const narrow = matchMedia("(max-width: 860px)");
+const fold = () => { $("limits").open = !narrow.matches; };  // the plan comes first where there is little room
+narrow.addEventListener("change", fold);
+fold();
 const boardOf = (name) => name.replace(/:N$/, `:${Math.min(16, Math.max(1, Math.round(Number($("fpgas").value)) || 2))}`);
 const question = (board = $("board").value, own = pins) => JSON.stringify({ board: boardOf(board), goal: $("goal").value, ...values, pins: Object.fromEntries(own) });
 
