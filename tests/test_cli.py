@@ -207,14 +207,14 @@ def test_plan_prints_its_contract(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("goal", ["energy", "edp"])
 def test_every_goal_can_be_asked_for(goal: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = output_json(capsys, "plan", MODEL, "--objective", goal)
+    found = output_json(capsys, "plan", MODEL, "--objective", goal, "--time", "2")
     assert found["goal"] == goal
     assert found["lower_bound"] <= found["objective"]
 
 
 @pytest.mark.parametrize("board", ["ecp5-85", "this-machine"])
 def test_other_boards_get_plans_too(board: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = output_json(capsys, "plan", MODEL, "-p", board)
+    found = output_json(capsys, "plan", MODEL, "-p", board, "--time", "2")
     assert found["objective"] <= found["baselines"]["cpu"]
 
 

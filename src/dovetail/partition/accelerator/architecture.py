@@ -19,7 +19,7 @@ from dovetail.partition.accelerator.blocks import Blocks, cut_points
 from dovetail.partition.accelerator.choice import shares_of
 from dovetail.partition.accelerator.dedicated import engines_within, multiplications_of
 from dovetail.partition.accelerator.search import UNLIMITED, AcceleratorSearch, FoundAccelerator, SearchLimits
-from dovetail.partition.effort import part_of
+from dovetail.partition.effort import halfway, part_of
 from dovetail.partition.plan import Goal, Split, whole_on
 from dovetail.partition.proof import check_bound
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
@@ -175,7 +175,7 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
     """The best of several kinds with folds; its bound holds for all of them.
 
     Every kind is searched below the best of those before it, and at the cuts that none before it had. Of single frames the bounds
-    come last: none is raised above what no search can raise.
+    come last: none is raised above what no search can raise. A kind takes half of the time left for them, the last all of it.
     """
     found, searches = dict[Architecture, JudgedAccelerator](), list[AcceleratorSearch]()
     reasons, blocks = dict[Architecture, str](), blocks or Blocks(graph, device)
@@ -191,7 +191,9 @@ def best_of(graph: Graph, device: Device, choices: tuple[Architecture, ...], goa
         try:
             if searches[-1].cuts:
                 enough = min((j.bound for j in found.values()), default=inf)
-                found[kind] = judged(searches[-1], kind, goal, known, replace(sought, enough=min(sought.enough, enough)))
+                until_s = halfway(sought.until_s) if goal is Goal.LATENCY and number + 1 < len(choices) else sought.until_s
+                limited = replace(sought, enough=min(sought.enough, enough), until_s=until_s)
+                found[kind] = judged(searches[-1], kind, goal, known, limited)
         except InfeasibleError as reason:
             reasons[kind] = f"{kind}: {reason}"
     if not found:

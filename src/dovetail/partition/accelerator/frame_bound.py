@@ -41,7 +41,7 @@ from dovetail.hardware.streaming import FIFO_LATENCY_CYCLES, Raster
 from dovetail.ir import Graph, Node, Window
 from dovetail.partition.accelerator.choice import shares_of
 from dovetail.partition.accelerator.dedicated import raster_of, resource_columns
-from dovetail.partition.effort import spend
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.tolerances import PROGRAM_ERROR, WHOLE_ERROR
 from dovetail.platform.device import Device
 from dovetail.platform.fitted import dhm_model
@@ -331,16 +331,16 @@ class FrameProgramme:
         binds = self.found.binds | (np.arange(len(self.found.binds)) < (self.arrays is not None))
         self.rows, self.constants = self.rows[binds], self.constants[binds]
 
-    def least(self, enough: float) -> float:
-        """The bound of a cut, sought no further once it is `enough`; `most` or more where no fractions fit."""
+    def least(self, enough: float, until_s: float = inf) -> float:
+        """The bound of a cut, sought no further than `enough` or until time is over; `most` or more where no fractions fit."""
         low, high, frame, open_ = 0.0, self.most, self.most, self.longest <= self.most
         while True:
-            value, keep = self._relaxed(frame, open_)
+            value, keep = self._relaxed(frame, open_, until_s)
             if value >= frame:
                 low = frame
             else:
                 low, high, open_ = max(low, value), frame, keep
-            if high <= low * CLOSE or low >= enough:
+            if high <= low * CLOSE or low >= enough or worked() >= until_s:
                 break
             frame = sqrt(low * high) if low else high / 2
         for k, item in enumerate(self.items):
@@ -348,7 +348,7 @@ class FrameProgramme:
             self.bounds.taken[item.members] = own - self.starts[k]
         return low
 
-    def _relaxed(self, frame: float, open_: Bools) -> tuple[float, Bools]:
+    def _relaxed(self, frame: float, open_: Bools, until_s: float) -> tuple[float, Bools]:
         """What fractions take at the least in a frame of so many clocks, and the options that whole ones may be of."""
         keep, value = open_ & (self.longest <= frame), 0.0  # an engine that takes longer is in no frame of so many clocks
         values = list[float]()
@@ -364,7 +364,7 @@ class FrameProgramme:
             keep = keep & (value + self.found.reduced * self.most * (1 - WHOLE_ERROR) < frame)
             self._forget()
             slow = len(values) > PATIENCE and value < values[-1 - PATIENCE] * GAINED
-            if value >= frame or slow or not self._waited(value):
+            if value >= frame or slow or worked() >= until_s or not self._waited(value):
                 break
         return value, keep
 

@@ -569,9 +569,7 @@ class AcceleratorSearch:
         Paces of a single cut are halved: at a pace a frame takes about as long as at the next shorter one that was tried, or
         longer. When the time is over, promises of cuts are bounds.
         """
-        if known is None and self.cuts == (0,):
-            known = self.some()
-        best = known or self._steadiest(replace(limits, until_s=halfway(limits.until_s)))
+        best = self._begun(known, replace(limits, until_s=halfway(limits.until_s)))
         self.items, self.floors = {}, {}  # of the clocks that were known before
         settled, shares = inf, phase_shares(self.graph)
         if 0 in self.cuts:
@@ -601,16 +599,29 @@ class AcceleratorSearch:
             else:
                 middle = len(entry.cuts) // 2
                 for half in (entry.cuts[:middle], entry.cuts[middle:]):
-                    heappush(pending, Cuts(max(entry.promise, self._frame_bound(half, most, 0.0)), half))
+                    heappush(pending, Cuts(max(entry.promise, self._frame_bound(half, most, 0.0, limits)), half))
         self.settled = min([settled, *(e.promise for e in pending if isinstance(e, Cuts))])
         return replace(best, bound=self.frame_bound(min(best.latency, limits.ceiling), limits))
+
+    def _begun(self, known: FoundAccelerator | None, limits: SearchLimits) -> FoundAccelerator:
+        """Where the search for the quickest begins: `known`, or the accelerator of the shortest interval if frames take less."""
+        if self.cuts == (0,):
+            return known or self.some()
+        try:
+            steady = self._steadiest(limits)
+        except InfeasibleError:
+            if known is None:
+                raise
+            return known
+        return steady if known is None else min(known, steady, key=lambda f: f.latency)
 
     def frame_bound(self, most: float, limits: SearchLimits = UNLIMITED) -> float:
         """What no frame goes below, or `most`, after a search for the quickest; found out as far as limits let it."""
         bound = min(most, self.settled)
         for cut in sorted(self.floors, key=self.floors.__getitem__):  # the first ones decide
             if self.floors[cut] < min(bound, limits.enough) and not limits.over:
-                self.floors[cut] = max(self.floors[cut], self._frame_bound((cut,), most, min(bound, limits.enough)))
+                here = self._frame_bound((cut,), most, min(bound, limits.enough), limits)
+                self.floors[cut] = max(self.floors[cut], here)
             bound = min(bound, self.floors[cut])
         return self._surely(bound)
 
@@ -630,8 +641,9 @@ class AcceleratorSearch:
         """Clocks of a frame through dedicated engines of a pace, as far as is known."""
         return max(float(pace), STEADY * self.arrivals.get((cut, pace), 0.0)) if cut else 0.0
 
-    def _frame_bound(self, cuts: tuple[int, ...], most: float, enough: float) -> float:
-        """What one frame takes at the least at any of some cuts, as far as that is below `most`, or what is `enough`.
+    def _frame_bound(self, cuts: tuple[int, ...], most: float, enough: float, limits: SearchLimits) -> float:
+        """What one frame takes at the least at any of some cuts, as far as that is below `most`; what is `enough`, or is known in
+        time.
 
         Layers in front of the first cut have engines of their own, and arrays are at least those of one of the cuts; what lies
         between is left out.
@@ -650,7 +662,7 @@ class AcceleratorSearch:
         items = [item for i in range(cut) for item in self.items[i] if max(item.members) < cut]
         if any(not any(i in item.members and len(item.needs) for item in items) for i in range(cut)):
             return most
-        return min(most, FrameProgramme(self.frames, cut, items, arrays, most).least(enough))
+        return min(most, FrameProgramme(self.frames, cut, items, arrays, most).least(enough, limits.until_s))
 
     def _engines_of_frame(self, index: int, pace: int, most: float) -> list[LayerOptions]:
         """All engines that a node may have in a frame of so many clocks, by itself or as the first of several."""
