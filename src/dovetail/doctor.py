@@ -45,6 +45,7 @@ EXTRAS: Mapping[str, Extra] = {
     "serve": Extra(("aiohttp", "prometheus-client"), "answer inference requests over HTTP"),
     "prove": Extra(("pyosys", "bitwuzla"), "prove generated Verilog equal to the integers"),
     "tflite": Extra(("tflite",), "read TensorFlow Lite files"),
+    "explore": Extra(("dask",), "explore spaces of designs on many machines"),
     "notebook": Extra(("pandas",), "results as data frames"),
 }
 """The extras that users install, as in pyproject.toml; those for development and benches are not looked for."""
