@@ -270,9 +270,10 @@ def test_a_search_finds_what_trying_everything_finds(scale: float) -> None:
     assert all(found.needs[r] <= usable(device, accelerator=True)[r] for r in search.names)
 
 
-@pytest.mark.parametrize("scale", [0.02, 0.05, 0.3])
-def test_products_are_made_of_logic_only_where_multipliers_run_out(graph: Graph, scale: float,
+@pytest.mark.parametrize(("scale", "choice"), [(0.02, False), (0.05, True), (0.3, True)])
+def test_products_are_made_of_logic_only_where_multipliers_run_out(graph: Graph, scale: float, choice: bool,
                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the smallest device only one accelerator has the shortest interval."""
     (whole,) = load_platform("zcu102").of_kind(Kind.FPGA)
     device = replace(whole, resources={r: v * scale * (3 if r == "lut" else 1) for r, v in whole.resources.items()})
     cuts = (len(graph.nodes),)
@@ -280,7 +281,7 @@ def test_products_are_made_of_logic_only_where_multipliers_run_out(graph: Graph,
     monkeypatch.setattr(AcceleratorSearch, "_thrifty", lambda search, found: found)
     plain = AcceleratorSearch(graph, device, cuts, Blocks(graph, device)).fastest()
     assert (thrifty.interval, thrifty.bound) == (plain.interval, plain.bound)
-    assert thrifty.needs["lut"] < plain.needs["lut"]
+    assert (thrifty.needs["lut"] < plain.needs["lut"]) == choice
     idle = usable(device, accelerator=True)["dsp"] - thrifty.needs["dsp"]
     made = accelerator_of(graph, thrifty, Architecture.SESL)
     smallest = min([fold.groups * fold.inputs * fold.outputs for fold in thrifty.folds.values() if not fold.products], default=0)
