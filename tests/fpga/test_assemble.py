@@ -64,7 +64,7 @@ def random_jobs() -> list[Job]:
     for seed in (*range(26), *range(POINTWISE_SEEDS, POINTWISE_SEEDS + 8)):
         graph = random_graph(seed)
         if all(unsupported(graph, node) is None for node in graph.nodes):
-            jobs.append(job(graph, f"r{seed}", seed=seed))
+            jobs.append(job(graph, f"r{seed}", 12, seed))  # in a few frames alone, FIFOs of short ones do not fill
     assert len(jobs) >= 28
     return jobs
 
@@ -73,7 +73,7 @@ def random_jobs() -> list[Job]:
 def test_random_networks_equal_the_reference_and_take_the_cycles_their_closed_forms_say(random_jobs: list[Job]) -> None:
     for (_, design, _), simulation in zip(random_jobs, check_run(random_jobs), strict=True):
         assert design.latency_cycles == simulation.frame_cycles[0], design.top
-        assert design.interval_cycles == simulation.frame_cycles[2] - simulation.frame_cycles[1], design.top
+        assert design.interval_cycles == simulation.frame_cycles[-1] - simulation.frame_cycles[-2], design.top
         for fifo in design.fifos:
             assert fifo.depth - 4 <= simulation.high_water[fifo.name] <= fifo.depth, (design.top, fifo)
 

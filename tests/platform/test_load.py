@@ -60,7 +60,7 @@ BAD = [
      "platform toy, device cpu: key kind is 'gpuu' (did you mean gpu?); allowed are cpu, gpu, fpga"),
     (change("device.1.clok_hz", {"value": 1, "source": "x"}),
      "platform toy, device fpga: unknown key clok_hz (did you mean clock_hz?); allowed are name, kind, description, model, "
-     "idle_power_w, busy_power_w, clock_hz, dispatch_s, family, part, resources, parameters, models, accelerator, kernels"),
+     "idle_power_w, busy_power_w, clock_hz, dispatch_s, family, part, resources, parameters, models, accelerator, kernels, top"),
     (change("device.1.clock_hz", {"value": 100, "source": "in MHz by mistake"}),
      "platform toy, device fpga, clock_hz: key value is 100; allowed is 10000 to 1e+11 Hz"),
     (change("device.1.clock_hz", {"value": "fast", "source": "x"}),
