@@ -186,7 +186,6 @@ module tiny_node_fifo (
   output wire out_valid,
   output wire [15:0] out_data
 );
-reg loaded;
 reg [4:0] waiting;  // 0..18
 reg some;
 reg valid;
@@ -197,7 +196,6 @@ reg read_at_last;
 reg [15:0] word;
 wire push = in_valid;
 wire load = some & (~valid | out_ready);
-wire several = loaded ? (waiting[2] | waiting[3] | waiting[4] | (waiting[0] & waiting[1])) : (|waiting[4:1]);
 assign out_valid = valid;
 assign out_data = word;
 (* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
@@ -208,7 +206,6 @@ always @(posedge clk) begin
 end
 always @(posedge clk)
   if (rst) begin
-    loaded <= 1'd0;
     waiting <= 5'd0;
     some <= 1'd0;
     valid <= 1'd0;
@@ -217,9 +214,8 @@ always @(posedge clk)
     read_at <= 5'd0;
     read_at_last <= 1'd0;
   end else begin
-    loaded <= load;
-    waiting <= (waiting + {4'd0, push}) - {4'd0, loaded};
-    some <= push | several | (some & ~load);
+    waiting <= (waiting + {4'd0, push}) - {4'd0, load};
+    some <= push | (|waiting[4:1]) | (some & ~load);
     valid <= load | (valid & ~out_ready);
     if (push) write_at <= write_at_last ? 5'd0 : (write_at + 5'd1);
     if (push) write_at_last <= write_at == 5'd16;

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dovetail.fpga.design import Beats
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_bit, any_of, compare, pack, select, signal
+from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_bit, any_of, compare, pack, signal
 from dovetail.fpga.rtl.modules import Instance, Memory, Module
 from dovetail.hardware.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 
@@ -165,18 +165,15 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, level: 
     in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
     count, waiting = signal("count", 0, depth), signal("waiting", 0, depth)
     valid, some = signal("valid"), signal("some")
-    popped, loaded = signal("popped"), signal("loaded")
-    room: Expr = ONE if reserved else m.wire("room", any_of(popped, compare("!=", count, depth)))
+    room: Expr = ONE if reserved else m.wire("room", compare("!=", count, depth))
     push = m.wire("push", all_of(in_valid, room))
     load = m.wire("load", all_of(some, any_of(~valid, out_ready)))
-    # Whether a beat is taken comes late, out of the taker's control: numbers follow a clock later, so that no carry waits for it.
     if not reserved:
-        m.drive(popped, all_of(valid, out_ready), reset=0)
-        m.drive(count, count + push - popped, reset=0)
+        m.drive(count, count + push - m.wire("pop", all_of(valid, out_ready)), reset=0)
         m.output("in_ready", room)
-    m.drive(loaded, load, reset=0)
-    m.drive(waiting, waiting + push - loaded, reset=0)
-    several = m.wire("several", select(loaded, _at_least_three(waiting), _at_least_two(waiting)))
+    m.drive(waiting, waiting + push - load, reset=0)
+    # Whether any are waiting is known with their number: asking it would delay all that leaves.
+    several = any_bit(waiting.bits(1, waiting.width - 1)) if waiting.width > 1 else ZERO
     m.drive(some, any_of(push, several, all_of(some, ~load)), reset=0)
     m.drive(valid, any_of(load, all_of(valid, ~out_ready)), reset=0)
     write_at = m.counter("write_at", depth, push)
@@ -184,28 +181,16 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, level: 
     word = signal("word", 0, (1 << width) - 1)
     m.memories.append(Memory("beats", width, depth, push, write_at, in_data, read_at, word, in_blocks(depth, width), load))
     m.drive_outputs(out_valid=valid, out_data=word)
-    if level or report:
-        held = m.wire("held", count - popped, (0, depth))
     if level:
-        m.output("level", held)
+        m.output("level", count)
     if report:
-        width = held.width
+        width = count.width
         m.simulation_only = (f"reg [{width - 1}:0] high_water;",
                              "always @(posedge clk)",
                              f"  if (rst) high_water <= {width}'d0;",
-                             "  else if (held > high_water) high_water <= held;",
+                             "  else if (count > high_water) high_water <= count;",
                              'final $display("high_water %m %0d", high_water);')
     return m
-
-
-def _at_least_two(number: Signal) -> Expr:
-    return any_bit(number.bits(1, number.width - 1)) if number.width > 1 else ZERO
-
-
-def _at_least_three(number: Signal) -> Expr:
-    if number.width < 2:
-        return ZERO
-    return any_of(*(number.bit(place) for place in range(2, number.width)), all_of(number.bit(0), number.bit(1)))
 
 
 def reserved_fifo(module: Module, name: str, depth: int, push: tuple[Signal, Signal],
