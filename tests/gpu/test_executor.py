@@ -76,11 +76,14 @@ def test_every_kernel_and_tile_computes_the_same(name: str, kind: str) -> None:
               "classifier": {"vector1", "conv2"}}.get(name, set())
     if name.startswith("inverted"):
         wanted |= {"bytewise1"} if kind == "int8" else {"walked3" if "stride" in name else "walked4"}
-    every_tile(made, wanted, {"int8": 0, "float32": 1e-4, "float16": 0.05}[kind])
+    every_tile(made, wanted, {"int8": 0, "float32": 1e-4, "float16": 0.01}[kind])
 
 
 def every_tile(made: Compiled, wanted: set[str], tolerance: float) -> None:
-    """Run every kernel of a network with some of its tiles against its layers apart; `wanted` kernels must be among them."""
+    """Run every kernel of a network with some of its tiles against its layers apart; `wanted` kernels must be among them.
+
+    Floats, which every machine adds up in an order of its own, may differ by the tolerance times the largest of them.
+    """
     launcher, rng = made.launcher, np.random.default_rng(0)
     kernels: set[str] = set()
     launcher.buffers.clear()  # a place of its own for every tensor: kernels run in any order here
@@ -96,12 +99,13 @@ def every_tile(made: Compiled, wanted: set[str], tolerance: float) -> None:
         for _, _, call in options:
             after = launcher.place(call.output)
             before = after.clone()
+            near = tolerance * max(1.0, float(before.abs().max()))
             halved = [c for c in call.configs if c.get("SUMS") == 2][:1]
             for config in (call.configs[0], call.configs[len(call.configs) // 2], call.configs[-1], *halved):
                 after.fill_(7)
                 launcher.bound(call, config)()
                 kernels |= {f"{call.kernel}{len(call.nodes)}", *(["halved"] if config.get("SUMS") == 2 else [])}
-                assert bool(((after - before).abs() <= tolerance).all()), (call.nodes, dict(config))
+                assert bool(((after - before).abs() <= near).all()), (call.nodes, dict(config))
     assert wanted <= kernels, kernels
 
 
