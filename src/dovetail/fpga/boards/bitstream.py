@@ -14,10 +14,8 @@ from pathlib import Path
 
 from dovetail.errors import InfeasibleError, MissingToolError, ToolError, UsageError
 from dovetail.fpga.boards.top import ChipTop
-from dovetail.fpga.design import is_verilog
-from dovetail.fpga.toolchain.mapped_netlist import absorb_output_registers, copy_drivers
-from dovetail.fpga.toolchain.place import PLACE_TIMEOUT_S, critical_path, device_of, find_nextpnr
-from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
+from dovetail.fpga.toolchain.place import NETLIST, PLACE_TIMEOUT_S, Ecp5Netlist, critical_path, device_of, find_nextpnr
+from dovetail.fpga.toolchain.synthesize import find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, cached, content_key, override, run_tool
 
 PACKAGES: Mapping[str, str] = {"BG": "CABGA", "MG": "CSFBGA"}
@@ -70,27 +68,18 @@ def make_bitstream(chip: ChipTop, part: str, seed: int = 1) -> Bitstream:
     """The bitstream of a chip on an ECP5; refuses one that is too slow (`routed`). Kept by content."""
     device, package, speed = order_code(part)
     nextpnr, ecppack, yosys = find_nextpnr(), find_ecppack(), find_synthesizer("ecp5")
-    files = {**chip.files, "pins.lpf": constraints(chip)}
-    sources = " ".join(name for name in files if is_verilog(name))
-    files["chip.ys"] = f"read_verilog {sources}\nsynth_ecp5 -top {chip.name} -json chip.json\n"
-    options = (f"--{device}", "--package", package, "--speed", speed, "--json", "chip.json", "--lpf", "pins.lpf", "--textcfg",
+    netlist, pins = Ecp5Netlist(chip.files, chip.name, yosys), constraints(chip)
+    options = (f"--{device}", "--package", package, "--speed", speed, "--json", NETLIST, "--lpf", "pins.lpf", "--textcfg",
                "chip.config", "--report", "report.json", "--seed", str(seed), "--timing-allow-fail")
-    key = content_key([yosys.version, nextpnr.version, "local copies", *ecppack, *options,
-                       *(text for item in sorted(files.items()) for text in item)])
+    key = content_key([netlist.key, nextpnr.version, *ecppack, *options, pins])
 
     def make(folder: Path) -> None:
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        run_tool(Command("yosys", (*yosys.command, "chip.ys"), folder, folder / "yosys.log", PLACE_TIMEOUT_S,
-                         SYNTHESIS_MEMORY_BYTES))
-        netlist = json.loads((folder / "chip.json").read_text(encoding="utf-8"))
-        absorb_output_registers(netlist, chip.name)
-        copy_drivers(netlist, chip.name)
-        (folder / "chip.json").write_text(json.dumps(netlist), encoding="utf-8")
+        netlist.copy_to(folder)
+        (folder / "pins.lpf").write_text(pins, encoding="utf-8")
         run_tool(Command("nextpnr-ecp5", (*nextpnr.command, *options), folder, folder / "nextpnr.log", PLACE_TIMEOUT_S, None))
         run_tool(Command("ecppack", (*ecppack, "--compress", "chip.config", "chip.bit"), folder, folder / "ecppack.log",
                          PLACE_TIMEOUT_S, None))
-        for path in (folder / "chip.json", folder / "chip.config"):
+        for path in (folder / NETLIST, folder / "chip.config"):
             path.unlink()
 
     return routed(chip, cached("bitstream", key, make, keep=16)[0])

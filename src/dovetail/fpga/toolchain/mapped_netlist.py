@@ -104,8 +104,8 @@ def _absorb(cells: dict[str, Cell], memory: Cell, side: str, reads: Counter[int 
     return len(names)
 
 
-def main(source: str, top: str, target: str) -> None:
-    """A netlist of Yosys, rewritten."""
+def rewrite_netlist(source: str, top: str, target: str) -> None:
+    """A netlist of Yosys from one file, made faster into another, or into the same."""
     with open(source, encoding="utf-8") as file:
         netlist = json.load(file)
     absorb_output_registers(netlist, top)
@@ -115,4 +115,4 @@ def main(source: str, top: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    rewrite_netlist(*sys.argv[1:])

@@ -15,19 +15,20 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import MissingToolError, ToolError, UsageError
 from dovetail.fpga.design import Design, is_verilog
-from dovetail.fpga.toolchain.mapped_netlist import absorb_output_registers, copy_drivers
+from dovetail.fpga.toolchain.mapped_netlist import rewrite_netlist
 from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_key, override, run_tool
 
 DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
 PLACE_TIMEOUT_S = 3600.0
 INSTALL_NEXTPNR = "install it with pip install 'dovetail-accel[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
-TOP, NETLIST = "dovetail_pins", "pins.json"
+TOP, NETLIST = "dovetail_pins", "netlist.json"
 MAPPED_KEPT = 16
 """Netlists that are kept for further seeds; those of large designs have tens of megabytes."""
 INSTANCE = "design_under_test."
@@ -72,6 +73,36 @@ def device_of(part: str) -> str:
     return f"{found[1]}k"
 
 
+@dataclass(frozen=True)
+class Ecp5Netlist:
+    """Verilog that Yosys maps to an ECP5, made faster; kept by content, as it is the same from wherever nextpnr begins."""
+
+    files: Mapping[str, str]
+    top: str
+    yosys: Tool
+
+    @cached_property
+    def key(self) -> str:
+        return content_key([self.yosys.version, "output registers in memories, local copies", self.top,
+                            *(text for item in sorted(self.files.items()) for text in item)])
+
+    def copy_to(self, folder: Path) -> None:
+        """Leave it in a folder as `NETLIST`, synthesized if it was not before."""
+        made, _ = cached("mapped", self.key, self._make, MAPPED_KEPT)
+        shutil.copyfile(made / NETLIST, folder / NETLIST)
+
+    def _make(self, folder: Path) -> None:
+        for name, text in self.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        sources = " ".join(name for name in self.files if is_verilog(name))
+        (folder / "map.ys").write_text(f"read_verilog {sources}\nsynth_ecp5 -top {self.top} -json {NETLIST}\n", encoding="utf-8")
+        synthesis = (*self.yosys.command, "map.ys")
+        run_tool(Command("yosys", synthesis, folder, folder / "yosys.log", PLACE_TIMEOUT_S, SYNTHESIS_MEMORY_BYTES))
+        rewrite_netlist(str(folder / NETLIST), self.top, str(folder / NETLIST))
+        for name in [*self.files, "map.ys", "yosys.log"]:
+            os.unlink(folder / name)
+
+
 def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: float = 100.0,
                pins: Sequence[Pin] | None = None) -> Placement:
     """Synthesize, place and route a design; `freq_mhz` is what the router aims for, and missing it is no failure.
@@ -84,18 +115,16 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
     files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design) if pins is None else pins)}
     options = (f"--{device}", "--json", NETLIST, "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
                "--lpf-allow-unconstrained", "--timing-allow-fail")
-    mapped = content_key([yosys.version, "output registers in memories, local copies",
-                          *(text for item in sorted(files.items()) for text in item)])
+    netlist = Ecp5Netlist(files, TOP, yosys)
 
     def make(folder: Path) -> None:
-        netlist, _ = cached("mapped", mapped, lambda inside: _map(files, yosys, inside), MAPPED_KEPT)
-        shutil.copyfile(netlist / NETLIST, folder / NETLIST)
+        netlist.copy_to(folder)
         # The WebAssembly run-time reserves address space far beyond what it uses, so only time is limited here.
         routing = (*nextpnr.command, *options)
         run_tool(Command("nextpnr-ecp5", routing, folder, folder / "nextpnr.log", PLACE_TIMEOUT_S, None))
         os.unlink(folder / NETLIST)
 
-    key = content_key([mapped, nextpnr.version, *options])
+    key = content_key([netlist.key, nextpnr.version, *options])
     folder, found = cached("place", key, make)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     clocks = [clock["achieved"] for clock in report["fmax"].values()]
@@ -104,22 +133,6 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
     used = {name: entry["used"] for name, entry in report["utilization"].items() if entry["used"]}
     available = {name: report["utilization"][name]["available"] for name in used}
     return Placement(float(min(clocks)), used, available, critical_path(report), found)
-
-
-def _map(files: Mapping[str, str], yosys: Tool, folder: Path) -> None:
-    """Synthesize into a netlist that nextpnr reads, which is the same from wherever it begins to place."""
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    sources = " ".join(name for name in files if is_verilog(name))
-    (folder / "pins.ys").write_text(f"read_verilog {sources}\nsynth_ecp5 -top {TOP} -json {NETLIST}\n", encoding="utf-8")
-    synthesis = (*yosys.command, "pins.ys")
-    run_tool(Command("yosys", synthesis, folder, folder / "yosys.log", PLACE_TIMEOUT_S, SYNTHESIS_MEMORY_BYTES))
-    netlist = json.loads((folder / NETLIST).read_text(encoding="utf-8"))
-    absorb_output_registers(netlist, TOP)
-    copy_drivers(netlist, TOP)
-    (folder / NETLIST).write_text(json.dumps(netlist), encoding="utf-8")
-    for name in [*files, "pins.ys", "yosys.log"]:
-        os.unlink(folder / name)
 
 
 def critical_path(report: Mapping[str, Any]) -> str:
