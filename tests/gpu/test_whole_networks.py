@@ -152,7 +152,8 @@ def test_what_is_no_saved_network_is_said(tmp_path: Path) -> None:
         dovetail.gpu.load(tmp_path / "text")
 
 
-@pytest.mark.parametrize(("key", "value"), [("kernels", 1), ("kernels", [{}]), ("images", "2"), ("avoided", [3]), ("kind", None)])
+@pytest.mark.parametrize(("key", "value"), [("kernels", 1), ("kernels", [{}]), ("images", "2"), ("avoided", [3]),
+                                           ("joined", None), ("kind", None)])
 def test_damaged_choices_are_named(tmp_path: Path, key: str, value: object) -> None:
     compile_graph(inverted(size=(4, 5)), "float32").save(tmp_path / "saved")
     with zipfile.ZipFile(tmp_path / "saved") as file:

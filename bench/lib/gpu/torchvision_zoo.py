@@ -97,6 +97,7 @@ def exported(made: torch.nn.Module, frames: torch.Tensor) -> Graph:
     file = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        torch.backends.mha.set_fastpath_enabled(False)  # one operator, which ONNX has not
         torch.onnx.export(made, (frames,), file, opset_version=OPSET, dynamo=False)
     return tabulate(read_onnx(file.getvalue()).graph)
 

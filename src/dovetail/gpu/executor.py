@@ -19,11 +19,12 @@ import triton
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.gpu.lane import GpuLane, GpuProgram, open_lane
 from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
-from dovetail.gpu.library.part import described
+from dovetail.gpu.library.joined import Choice, faster
+from dovetail.gpu.library.part import LibraryLaunch, described
 from dovetail.gpu.memory import MemoryPlan, planned
 from dovetail.gpu.remembered import for_gpu
 from dovetail.gpu.saved import save
-from dovetail.gpu.tuning import IN_PLACE_S, ChosenKernel, Options, Tuner, chosen, estimated
+from dovetail.gpu.tuning import IN_PLACE_S, ChosenKernel, Options, Tuner, captured, chosen, estimated, replay_seconds
 from dovetail.ir import Array, Graph
 from dovetail.kernels.calls import Call, LibraryPart, Lowered
 from dovetail.kernels.estimator import FITTED_ON, Config
@@ -32,6 +33,9 @@ from dovetail.kernels.layers import STORED_OFFSET
 from dovetail.kernels.lower import lower
 from dovetail.platform.gpu_specification import Gpu, matching, specification
 from dovetail.words import counted
+
+LIBRARY_SHARE = 0.25
+"""Of a network's time: where parts of the library take more, all of it is tried there (chosen: compiling takes a minute)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -255,11 +259,30 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
         parts = [] if not options else chosen(options, tuner) if tune else estimated(options, tuner)
         broken = frozenset(name for p in parts if p.seconds == float("inf") for name in p.call.nodes)
         if not broken:
-            return assembled(GpuProgram(graph, lowered, in_order(lowered, parts), functions or {}, avoided), launcher)
+            made = assembled(GpuProgram(graph, lowered, in_order(lowered, parts), functions or {}, avoided,
+                                        choose=_by_time if timing and not graph.quantized else lambda launch: Choice()), launcher)
+            return whole_if_faster(made) if timing else made
         if not library:
             raise UnsupportedError(f"node {min(broken)}: none of its kernels runs on this GPU; such parts run in the integer "
                                    "interpreter")
         avoided |= broken
+
+
+def _by_time(launch: LibraryLaunch) -> Choice:
+    return faster(launch, lambda call: replay_seconds(captured([call])))
+
+
+def whole_if_faster(made: Compiled) -> Compiled:
+    """A network, or all of it in the library, where that takes a good part of the time and is faster alone."""
+    program, lowered = made.program, made.lowered
+    library_s, own_s = sum(c.seconds for c in program.choices.values()), replay_seconds(made.lanes_for(True, False)[0].replay)
+    if not made.calls or library_s < LIBRARY_SHARE * own_s:
+        return made
+    avoided = frozenset(node.name for node in program.graph.nodes)
+    alone = lower(program.graph, lowered.kind, lowered.gpu, lowered.images, library=True, avoided=avoided)
+    whole = assembled(replace(program, lowered=alone, steps=in_order(alone, []), avoided=avoided, choices={}),
+                      launcher_here(lowered.kind))
+    return whole if replay_seconds(whole.lanes_for(True, False)[0].replay) < own_s else made
 
 
 def assembled(program: GpuProgram, launcher: Launcher) -> Compiled:

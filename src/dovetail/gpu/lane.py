@@ -7,7 +7,7 @@ Tensors that are on the GPU already stay there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from dovetail.gpu.launcher import Launcher, precise
+from dovetail.gpu.library.joined import Choice
 from dovetail.gpu.library.nodes import LibraryNode
 from dovetail.gpu.library.part import FIRST_BIT, LibraryLaunch, seen_as_maps
 from dovetail.gpu.tuning import ChosenKernel, captured, launch_all
@@ -127,6 +128,10 @@ class GpuProgram:
     """Nodes whose kernels do not run here."""
     made: dict[str, LibraryNode] = field(default_factory=dict)
     """Nodes of the library, whose constants all lanes share."""
+    choose: Callable[[LibraryLaunch], Choice] = lambda launch: Choice()
+    """How a part of the library is computed; asked once of each, behind those before it."""
+    choices: dict[str, Choice] = field(default_factory=dict)
+    """By a part's first node."""
 
     @property
     def batches(self) -> int:
@@ -143,6 +148,12 @@ class GpuProgram:
         if node.name not in self.made:
             self.made[node.name] = LibraryNode(self.graph, node, launcher.real, launcher.device, self.functions.get(node.name))
         return self.made[node.name]
+
+    def chosen(self, launch: LibraryLaunch) -> Choice:
+        first = launch.part.nodes[0].name
+        if first not in self.choices:
+            self.choices[first] = self.choose(launch)
+        return self.choices[first]
 
     def views(self, part: LibraryPart, launcher: Launcher) -> dict[str, Any]:
         return {name: seen_as_maps(launcher.place(place), place, len(self.graph.shape(name)))
@@ -181,13 +192,21 @@ def open_lane(program: GpuProgram, launcher: Launcher, on_device: bool = False, 
     if launcher.device == "cpu":
         return GpuLane(inputs, outputs, run, kept)
     side = (None, None) if on_device else (torch.cuda.Stream(), torch.cuda.Event())
-    run()
+    precise(launcher.kind, partial(_begun, program, launches))
     if any(isinstance(each, LibraryLaunch) and each.leaves_gpu for each in launches):
         return GpuLane(inputs, outputs, run, kept, *side)  # what the host computes is no part of a CUDA graph
     replay = captured([run])
     replay()  # the first one is slow: the driver loads the graph
     torch.cuda.synchronize()
     return GpuLane(inputs, outputs, replay, kept, *side)
+
+
+def _begun(program: GpuProgram, launches: Sequence[Callable[[], Any]]) -> None:
+    """Everything once, in order, with parts of the library in the form that is chosen for them."""
+    for each in launches:
+        if isinstance(each, LibraryLaunch):
+            each.joined = program.chosen(each).function
+        each()
 
 
 def _in_batches(tensor: Any, program: GpuProgram, name: str) -> Any:

@@ -9,6 +9,8 @@ from dovetail.gpu import saved
 from dovetail.gpu.executor import Compiled, assembled, gpu_here, in_order, options_of
 from dovetail.gpu.lane import GpuProgram
 from dovetail.gpu.launcher import launcher_here
+from dovetail.gpu.library.joined import Choice, joined
+from dovetail.gpu.library.part import LibraryLaunch
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.tuning import ChosenKernel
 from dovetail.ir.onnx.read import read_onnx
@@ -36,4 +38,9 @@ def load(path: str | Path) -> Compiled:
     launcher = launcher_here(kind)
     if launcher.device != "cpu":
         precompile([launcher.described(part.call, part.config) for part in parts])
-    return assembled(GpuProgram(graph, lowered, in_order(lowered, parts), {}, frozenset(held["avoided"])), launcher)
+    names = frozenset(held["joined"])
+
+    def chosen(launch: LibraryLaunch) -> Choice:
+        return Choice(joined(launch)) if launch.part.nodes[0].name in names else Choice()
+    avoided = frozenset(held["avoided"])
+    return assembled(GpuProgram(graph, lowered, in_order(lowered, parts), {}, avoided, choose=chosen), launcher)

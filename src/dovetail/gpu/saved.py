@@ -22,7 +22,7 @@ from dovetail.gpu.launcher import TYPES
 from dovetail.gpu.tuning import ChosenKernel
 from dovetail.ir.onnx.write import to_onnx
 
-FORMAT = 1
+FORMAT = 2
 """Counts changes of the file's form."""
 CHOICE: Mapping[str, type] = {"run": int, "first": int, "last": int, "kernel": str, "key": str, "config": dict, "seconds": float}
 """What is kept of a chosen kernel."""
@@ -43,7 +43,8 @@ def save(program: GpuProgram, path: str | Path) -> None:
                "config": dict(s.config), "seconds": s.seconds}
               for s in program.steps if isinstance(s, ChosenKernel)]
     held = {"format": FORMAT, **versions(), "kind": program.lowered.kind, "images": program.lowered.images,
-            "avoided": sorted(program.avoided), "kernels": chosen}
+            "avoided": sorted(program.avoided), "kernels": chosen,
+            "joined": sorted(first for first, choice in program.choices.items() if choice.function is not None)}
     content = BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("choices.json", json.dumps(held, indent=1))
@@ -70,8 +71,8 @@ def contents(path: Path) -> tuple[dict[str, Any], bytes]:
 
 def _well_formed(held: Mapping[str, Any]) -> bool:
     """Whether choices have what `load` reads of them."""
-    kernels, images, avoided = held.get("kernels"), held.get("images"), held.get("avoided")
+    kernels, images, names = held.get("kernels"), held.get("images"), [held.get("avoided"), held.get("joined")]
     return (held.get("kind") in TYPES and type(images) is int and images > 0 and isinstance(kernels, list)
-            and isinstance(avoided, list) and all(isinstance(name, str) for name in avoided)
+            and all(isinstance(some, list) and all(isinstance(name, str) for name in some) for some in names)
             and all(isinstance(one, dict) and all(isinstance(one.get(key), kind) for key, kind in CHOICE.items())
                     for one in kernels))

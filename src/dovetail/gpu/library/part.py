@@ -7,7 +7,7 @@ node is mapped over them (`torch.func.vmap`), or computed batch by batch where P
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,8 @@ class LibraryLaunch:
     """Tensors that nothing needs behind a node."""
     apart: set[str] = field(default_factory=set)
     """Nodes that are not mapped over batches, but computed for each."""
+    joined: Callable[[LibraryLaunch], bool] | None = None
+    """The part as one function; False where it is not for these tensors."""
 
     def __post_init__(self) -> None:
         last = {t: node.name for node in self.part.nodes for t in node.inputs}
@@ -59,6 +61,12 @@ class LibraryLaunch:
 
     def __call__(self) -> None:
         with torch.no_grad():
+            if self.joined is None or not self.joined(self):
+                self.by_nodes()
+
+    def by_nodes(self) -> None:
+        """Node by node."""
+        with torch.no_grad():
             local = {name: self.batched(self.turned(name, self.views[name]), self.graph.shape(name)) for name in self.part.reads}
             for each in self.nodes:
                 found = self.evaluated(each, [local[t] if t in local else self.held[t] for t in each.node.inputs])
@@ -68,9 +76,14 @@ class LibraryLaunch:
                     view.copy_(self.turned(each.node.output, found.reshape(view.shape)))
                 for tensor in self.done.get(each.node.name, ()):
                     local.pop(tensor, None)
-                    if tensor not in self.graph.inputs:
-                        self.held.pop(tensor, None)
+                self.forget(self.done.get(each.node.name, ()))
             self.part_from_kernels()
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Leave the memory of tensors to others."""
+        for name in names:
+            if name not in self.graph.inputs:
+                self.held.pop(name, None)
 
     def turned(self, name: str, tensor: Any) -> Any:
         """Unsigned bytes as kernels have them, less 128, for plain ones, or the reverse; all others as they are."""
