@@ -130,3 +130,49 @@ def test_what_changes_under_a_view_is_left_to_pytorch() -> None:
     with torch.no_grad():
         assert torch.equal(torch.compile(Changing().eval(), backend=backend)(frames), Changing()(frames))
     torch._dynamo.reset()
+
+
+class Masked(nn.Module):
+    """A mask that is filled piece by piece, and a bias looked up by place: both are the same for every frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, 2))
+        self.register_buffer("places", torch.arange(16).reshape(4, 4) % 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = x.new_zeros((4, 4))
+        mask[:2, :2] = 1.0
+        mask[2:, 1:] += 2.0
+        bias = self.table[self.places.flatten()].view(4, 4, 2).permute(2, 0, 1)
+        return torch.relu(x * 2) @ (mask.masked_fill(mask == 0, -1.0) + bias.sum(0))
+
+
+def test_what_no_frame_changes_is_computed_once() -> None:
+    module, frames = Masked().eval(), torch.randn(2, 3, 5, 4)
+    with torch.no_grad():
+        compiled = compile_module(module, frames)
+        assert distance(compiled(frames), module(frames)) < TOLERANCE[torch.float32]
+        assert distance(compiled(frames + 1), module(frames + 1)) < TOLERANCE[torch.float32]
+    assert {"index", "masked_fill", "slice", "fill_", "new_zeros"}.isdisjoint(
+        name.split(": ")[-1] for name in compiled.network.library)
+
+
+class Counting(nn.Module):
+    """Changes a buffer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        return x * self.count
+
+
+def test_a_buffer_that_changes_with_every_call_is_left_to_pytorch() -> None:
+    module, frames = Counting().eval(), torch.ones(1, 2, 3, 3)
+    with torch.no_grad():
+        compiled = torch.compile(module, backend=backend)
+        assert [float(compiled(frames)[0, 0, 0, 0]) for _ in range(3)] == [1.0, 2.0, 3.0]
+    torch._dynamo.reset()

@@ -29,6 +29,8 @@ SAME = ("contiguous", "clone", "detach", "dropout", "dropout_", "alias", "lift_f
 VIEWS = ("view", "reshape", "transpose", "permute", "flatten", "squeeze", "unsqueeze", "slice", "select", "split", "chunk",
          "expand",         "t", "numpy_T", "split_with_sizes", "unbind", "narrow", "view_as", "expand_as", "unflatten", "movedim")
 """Operators whose results may be the memory of what they read."""
+FILLED = ("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like")
+"""Operators that look at the shape and type alone of what they read."""
 FORMULAS = {"hardswish": "HardSwish", "silu": "SiLU", "sigmoid": "Sigmoid", "tanh": "Tanh", "hardsigmoid": "HardSigmoid"}
 REALS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -319,7 +321,31 @@ def _attribute(module: GraphModule, target: str) -> Any:
     return found
 
 
+def _computed(t: Tracing, node: FxNode) -> bool:
+    """Compute what reads weights and constants alone now, and say whether it was such; as in the module, changes in place show
+    in whatever views the same memory."""
+    target: Any = node.target
+    known = called(node) in FILLED or all(n in t.fixed for n in node.all_input_nodes)
+    if not known or torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        return False
+
+    def held(n: FxNode) -> Any:
+        value = n.meta["val"]
+        return t.fixed[n] if n in t.fixed else torch.empty(value.shape, dtype=value.dtype, device=value.device)
+    args, named = map_arg((node.args, node.kwargs), held)
+    if called(node).endswith("_") and _storage(args[0]) in {_storage(w) for w in (*t.module.parameters(), *t.module.buffers())}:
+        raise UnsupportedError(f"{node.name}: changes a weight in place")
+    t.fixed[node] = target(*args, **named)
+    return True
+
+
+def _storage(tensor: Any) -> Any:
+    return tensor.untyped_storage().data_ptr()
+
+
 def _translate(t: Tracing, node: FxNode) -> None:
+    if _computed(t, node):
+        return
     name = called(node) if node.target is not getitem else "getitem"
     changes = name.endswith("_") and not name.endswith("__")
     if name.rstrip("_") in SAME and t.moves(node.args[0]):
