@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import ceil, inf, sqrt
 
 import numpy as np
 
 from dovetail.certificate.accelerators import ARRAYS, LONGEST, Accelerators, Box, CutPrices
-from dovetail.certificate.arrays import EXACT, SKETCHED
+from dovetail.certificate.arrays import EXACT, FLOOR, SKETCHED, Arrays
 from dovetail.certificate.engines import SLACK
 from dovetail.certificate.frames import Charge, Cheapest, Framed
 from dovetail.cost.costs import costs_of, transfer_rates
@@ -45,6 +46,11 @@ CONVERGED = 1e-4
 """Progress of what is proven, relative, at which prices have converged. Chosen, not measured."""
 TABLES = 30
 """Prices of a box that take as long as what a layer has at all paces. Measured: 0.1 s."""
+GRADES = ((False, SKETCHED), (True, SKETCHED), (True, EXACT))
+"""Whether ranges of paces are narrow and how well arrays are known: a step better where nothing else raises a bound.
+
+Prices of arrays as they are built take a hundred times as long as what they are at the least, and are within some percent of it.
+"""
 CLOSE = 1.0005
 """Ratio of two costs that need not be told apart. Chosen, not measured."""
 MOST_BOXES = 400
@@ -71,8 +77,8 @@ class PricedBox:
     price: Floats
     mixture: tuple[Cheapest, ...]
     parent: PricedBox | None = None
-    exact: bool = False
-    """Whether arrays count as they are built, or as they are at the least."""
+    grade: int = 0
+    """How exact it is, as `GRADES` say."""
 
     def __lt__(self, other: PricedBox) -> bool:
         return self.value < other.value
@@ -94,13 +100,17 @@ class PriceTree:
     """Those that can still be divided, the lowest first."""
     whole: list[PricedBox] = field(default_factory=list)
     """Those that cannot."""
+    over: Callable[[], bool] = lambda: False
+    """Whether the time is: then nothing is looked at that may be left out."""
+    counted: dict[int, int] = field(default_factory=dict)
+    """How many prices of arrays count as work already, by the arrays' identity."""
 
     def __post_init__(self) -> None:
         framed = self.framed
         spend("prices", TABLES * len(framed.phase))
         self.wide = Framed(framed.space, framed.least, framed.charge, narrow=False, tables=framed.tables)
 
-    def grow(self, enough: float, over: Callable[[], bool] = lambda: False, build: Build | None = None) -> float:
+    def grow(self, enough: float, build: Build | None = None) -> float:
         """What no accelerator is below, as far as that is less than `enough` or than what the best one built costs."""
         count, price = len(self.framed.space.endings), np.zeros(len(self.framed.space.names))
         for number in range(count):
@@ -109,20 +119,20 @@ class PriceTree:
             price = self.boxes[-1].price
         heapify(self.boxes)
         for done in range(MOST_BOXES):
-            if not self.boxes or self.boxes[0].value * CLOSE >= enough or over():
+            if not self.boxes or self.boxes[0].value * CLOSE >= enough or self.over():
                 break
             self.progress("bound accelerators", done, MOST_BOXES)
             lowest = heappop(self.boxes)
-            if not lowest.exact:
-                heappush(self.boxes, self._priced(lowest.number, lowest.box, lowest.price, enough, lowest.parent, exact=True))
-                continue
-            if build is not None:
+            if lowest.grade and build is not None:
                 enough = min(enough, build(lowest))
-            halves = self._halves(lowest)
-            if not halves:
+            halves = self.halves(lowest) if lowest.grade else ()
+            if not halves and lowest.grade + 1 == len(GRADES):
                 self.whole.append(lowest)
+            elif not halves:
+                better = self._priced(lowest.number, lowest.box, lowest.price, enough, lowest.parent, lowest.grade + 1)
+                heappush(self.boxes, better)
             for box in halves:
-                heappush(self.boxes, self._priced(lowest.number, box, lowest.price, enough, lowest, exact=True))
+                heappush(self.boxes, self._priced(lowest.number, box, lowest.price, enough, lowest, lowest.grade))
         return min([enough, *(box.value for box in (*self.boxes[:1], *self.whole))])
 
     def proof(self, least: float) -> tuple[CutPrices, ...]:
@@ -137,18 +147,20 @@ class PriceTree:
                      for own in sorted(found, key=lambda own: own.number))
 
     def _priced(self, number: int, box: Box, price: Floats, enough: float, parent: PricedBox | None,
-                exact: bool = False) -> PricedBox:
+                grade: int = 0) -> PricedBox:
         """A box with the best prices, found by planes above what they prove: each is what the cheapest so far costs."""
-        framed, costs, slopes, found = self.framed if exact else self.wide, list[float](), list[Floats](), list[Cheapest]()
+        narrow, known_to = GRADES[grade]
+        framed, costs, slopes, found = self.framed if narrow else self.wide, list[float](), list[Floats](), list[Cheapest]()
         best, cap = (-inf, price), DEAREST * framed.least
+        level = partial(self._level, framed.space.endings[number].arrays, known_to)
         for _ in range(ROUNDS):
-            cheapest = framed.cheapest(number, price, box, known_to=EXACT if exact else SKETCHED)
+            cheapest = framed.cheapest(number, price, box, known_to=level)
             spend("prices", 1, len(framed.starts) * len(framed.phase))
             if not cheapest.value < inf:
-                return PricedBox(enough, number, box, price, (), parent, exact)
+                return PricedBox(enough, number, box, price, (), parent, grade)
             proven = cheapest.value / (1 + SURE) - float(price.sum()) * (1 + SLACK)
             best = max(best, (proven, price), key=lambda own: own[0])
-            if best[0] >= enough:
+            if best[0] >= enough or self.over():
                 break
             taken = framed.taken(number, price, cheapest)
             costs.append(cheapest.value - float(price @ taken))
@@ -160,9 +172,18 @@ class PriceTree:
         values = np.array(costs) + np.array(slopes).reshape(len(costs), -1) @ price if costs else np.zeros(0)
         near = values <= values.min(initial=inf) + CONVERGED * abs(best[0])
         return PricedBox(max(best[0], 0.0 if parent is None else min(parent.value, enough)), number, box, best[1],
-                         tuple(c for c, n in zip(found, near, strict=True) if n), parent, exact)
+                         tuple(c for c, n in zip(found, near, strict=True) if n), parent, grade)
 
-    def _halves(self, whole: PricedBox) -> tuple[Box, ...]:
+    def _level(self, arrays: Arrays | None, wanted: int) -> int:
+        """How well arrays are to be known: no better than they are once the time is over."""
+        if arrays is not None:
+            counted, played = self.counted.get(id(arrays), 0), len(arrays.costs)
+            for cost in islice(arrays.costs.values(), counted, None):
+                spend("plays", 1, 0 if cost is None else 2 * cost.steps)  # made, and played
+            self.counted[id(arrays)] = played
+        return FLOOR if self.over() else wanted
+
+    def halves(self, whole: PricedBox) -> tuple[Box, ...]:
         """A box divided where what its mixture holds costs most differently; nothing where it is all alike."""
         framed, ending, best = self.framed, self.framed.space.endings[whole.number], (0.0, 0, 0)
         if len(whole.mixture) < 2:
@@ -174,7 +195,8 @@ class PriceTree:
             middle = max(int(sqrt(framed.starts[min(at)] * framed.starts[max(at)])), int(framed.starts[min(at)]) + 1)
             edge = int(framed.starts[np.searchsorted(framed.starts, middle)])
             best = max(best, (costs[1] - costs[0], phase, edge))
-        clocks = [ending.arrays.known_of(ending.cut, c.arrays)[1] for c in whole.mixture
+        fewest, _ = whole.box.get(ARRAYS, (0, LONGEST))
+        clocks = [max(fewest, ending.arrays.known_of(ending.cut, c.arrays)[1]) for c in whole.mixture
                   if ending.arrays is not None and c.arrays >= 0]
         if clocks:
             best = max(best, (max(clocks) - min(clocks), ARRAYS, ceil((max(clocks) + min(clocks)) / 2)))
@@ -224,8 +246,8 @@ def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, in
     if built.best is None:
         raise InfeasibleError("; ".join(none.values()))
     space = Accelerators(graph, device, kinds, region.start, region.stop)
-    tree = PriceTree(Framed(space, min(limits.ceiling, built.cost), charge), progress)
-    least = tree.grow(tree.framed.least, lambda: limits.over, partial(_built, tree, built))
+    tree = PriceTree(Framed(space, min(limits.ceiling, built.cost), charge), progress, over=lambda: limits.over)
+    least = tree.grow(tree.framed.least, partial(_built, tree, built))
     design = accelerator_of(inside, built.best, built.kind)
     late_s = _late_s(graph, platform.with_accelerator(device.name, design), graph.nodes[region.start])
     assert device.clock_hz is not None

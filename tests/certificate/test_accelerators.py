@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dovetail.accelerator_prices import frame_prices
+from dovetail.accelerator_prices import SURE, PricedBox, PriceTree, frame_prices
 from dovetail.certificate.accelerators import ARRAYS, LONGEST, AcceleratorClaim, Accelerators, CutPrices, covers, first_unproven
 from dovetail.certificate.arrays import arrays_on_offer, cuts_of
 from dovetail.certificate.design import fault_of
 from dovetail.certificate.engines import ONE, Dedicated, folds_of
 from dovetail.certificate.file import Certificate, plan_digest, read
-from dovetail.certificate.frames import Charge, Framed
+from dovetail.certificate.frames import Charge, Cheapest, Framed
 from dovetail.certificate.held import shown
 from dovetail.certify_accelerators import cut_prices
 from dovetail.cli.program import main
@@ -166,6 +166,31 @@ def test_no_frame_takes_less_than_is_proven(graph: Graph, device: Device, goal: 
     divided = next((own for own in cuts if own.box), None)
     assert divided is None or first_unproven(space, [own for own in cuts if own is not divided], proven,
                                              shown(space, proven, goal, BOARD)) is not None
+
+
+def test_bounds_without_time_are_lower_and_hold() -> None:
+    graph, device = tiny(), fpga(0.01)
+    space, charge = replace_kinds(space_of(graph, device), (Architecture.FIBHA,)), Charge.of("energy", BOARD, device)
+    most, _ = frame_prices(Framed(space, 1.0, charge))
+    late = PriceTree(Framed(space, 2 * most, charge), over=lambda: True)
+    least = late.grow(2 * most) * (1 - SURE)
+    assert 0 < least <= most
+    assert not any(arrays.costs for arrays in (space.arrays(False), space.arrays(True))), "arrays as they are built take time"
+    assert first_unproven(space, late.proof(least), least, shown(space, least, "energy", BOARD)) is None
+
+
+def test_arrays_that_a_box_holds_alike_divide_nothing() -> None:
+    graph, device = bottlenecks(), fpga(0.05)
+    space = replace_kinds(space_of(graph, device), (Architecture.SEML,))
+    tree, (ending,) = PriceTree(Framed(space, 1e6, Charge.of("latency", BOARD, device))), space.endings
+    assert ending.arrays is not None
+    clocks = ending.arrays.floors(ending.cut, alone=True)
+    ranges = (0,) * tree.framed.count
+    mixture = tuple(Cheapest(1.0, ranges, int(k)) for k in (clocks.argmin(), clocks.argmax()))
+    low, high = tree.halves(PricedBox(1.0, 0, {}, np.zeros(len(space.names)), mixture))
+    assert 0 < low[ARRAYS][1] == high[ARRAYS][0] < LONGEST
+    late = {ARRAYS: (int(clocks.max()) + 1, LONGEST)}
+    assert tree.halves(PricedBox(1.0, 0, late, np.zeros(len(space.names)), mixture)) == ()
 
 
 def test_boxes_cover_all_accelerators_or_one_is_missing() -> None:

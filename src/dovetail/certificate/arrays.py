@@ -5,7 +5,7 @@ What an array takes at the least is looked at first, then with its memories of m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -231,11 +231,11 @@ class Arrays:
         return inf, none
 
     def cheapest(self, cut: int, price: Floats, enough: float, per_clock: float, per_part: Floats,
-                 within: tuple[int, int], known_to: int = EXACT) -> tuple[float, int]:
+                 within: tuple[int, int], known_to: Callable[[], int] = lambda: EXACT) -> tuple[float, int]:
         """The least of what a frame on arrays behind a cut costs and their priced parts, and which arrays these are (-1: none).
 
         A clock costs so much, and so much more by the parts that are filled. Their clocks are some number up to below another.
-        What arrays are at the least may do for them.
+        Arrays are looked at until they are known so well; before, what they are at the least does for them.
         """
         if self.layers(cut) is None or not len(self.configs):
             return inf, -1
@@ -247,7 +247,7 @@ class Arrays:
             best = int(values.argmin())
             if not values[best] < inf:
                 return inf, -1
-            if known.level[best] >= known_to or not values[best] < enough:
+            if known.level[best] >= known_to() or not values[best] < enough:
                 return float(values[best]), best
             self._look(cut, best)
 

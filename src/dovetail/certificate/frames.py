@@ -8,6 +8,7 @@ some accelerators alone, whose paces and arrays lie between limits (`Box`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -220,7 +221,8 @@ class Framed:
                 total[phase:phase + 1, (self.starts >= high) | (self.last < low)] = inf
         return float(total.min(axis=1).sum()), tuple(total.argmin(axis=1).tolist())
 
-    def cheapest(self, number: int, price: Floats, box: Box, enough: float = inf, known_to: int = EXACT) -> Cheapest:
+    def cheapest(self, number: int, price: Floats, box: Box, enough: float = inf,
+                 known_to: Callable[[], int] = lambda: EXACT) -> Cheapest:
         """The accelerator of a box at an ending that costs least by prices, or what is known to be below it and is enough."""
         value, ranges = self.front(number, price, box)
         ending = self.space.endings[number]

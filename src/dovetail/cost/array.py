@@ -23,7 +23,7 @@ from dovetail.ir import Graph
 from dovetail.platform.device import Device
 
 __all__ = ["BlockCost", "Config", "block_area", "block_cost", "block_interval", "block_latency", "block_multipliers",
-           "joined_latency", "needs_limit", "program_cost", "reason_refused"]
+           "block_steps", "joined_latency", "needs_limit", "program_cost", "reason_refused"]
 
 LEAVE_CLOCKS = 4
 """Clocks from a frame's last word in the output buffer to the first beat that leaves."""
@@ -50,6 +50,8 @@ class BlockCost:
     macs: int
     multipliers: int
     """All of them, in blocks and in logic."""
+    steps: int
+    """Jobs and transfers of a frame, which say how long it takes to price it."""
 
     @property
     def utilisation(self) -> float:
@@ -105,6 +107,16 @@ def _between(program: ArrayProgram, ends: Sequence[int]) -> int:
     return max(ends[-1] - ends[-2], entry.pixels * program.config.words(entry.channels))
 
 
+def block_steps(graph: Graph, nodes: Sequence[str], config: Config) -> int:
+    """Jobs and transfers that are played for a price of the block, which says how long that takes."""
+    return program_steps(_program(graph, tuple(nodes), config))
+
+
+def program_steps(program: ArrayProgram) -> int:
+    """Jobs and transfers of a frame."""
+    return len(program.jobs) + len(program.transfers)
+
+
 def needs_limit(graph: Graph, nodes: Sequence[str], config: Config) -> bool:
     """Whether a configuration's limit on memories changes anything for these nodes, or there is none."""
     return not config.map_bytes or divides(_layers(graph, tuple(nodes), config.counts), config)
@@ -137,7 +149,7 @@ def program_cost(program: ArrayProgram, device: Device) -> BlockCost:
     bits = sum(depth * width for depth, width in zip(program.depths, program.widths, strict=True))
     return BlockCost(ends[0] + _leaving(program) + LEAVE_CLOCKS, _between(program, ends), weights + maps, maps, resources,
                      _layer_clocks(program), bits, sum(x.macs for x in program.layers.layers),
-                     multipliers_of(outline_of(program)))
+                     multipliers_of(outline_of(program)), program_steps(program))
 
 
 def _layer_clocks(program: ArrayProgram) -> dict[str, int]:

@@ -22,7 +22,7 @@ from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, Outside
 from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
 from dovetail.hardware.arrays.popcount import counted_sums
 from dovetail.hardware.arrays.program import rounds_of
-from dovetail.hardware.arrays.stripes import outside_maps, passes_of, rows_read
+from dovetail.hardware.arrays.stripes import outside_maps, round_of, rows_read
 from dovetail.ir.operators.pointwise import TABLE_ENTRIES
 
 
@@ -119,14 +119,14 @@ def _in_stripes(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int,
     made, found = {layer.target: i for i, layer in enumerate(layers.layers)}, dict[int, list[tuple[int, _Work]]]()
     rows = [rows_read(layer) for layer in layers.layers] if outside else []
     for group in groups if config.map_bytes else ():
-        passes = passes_of(layers, config, group, outside)
-        if passes is None:
+        together = round_of(layers, config, group, outside)
+        if not together.divided:
             continue
-        (stripes, moved), parts = passes, [layers.layers[n] for n in group]
+        moved, parts = together.totals(), together.parts
         entering = [made[t] for x in parts for t in (x.source, x.residual) if t is not None and t in outside]
         for number, part, (reads, writes) in zip(group, parts, moved, strict=True):
             found.setdefault(min([group[0], *entering]), []).append(
-                (number, _repeated(works[number], part, config, stripes, reads, writes)))
+                (number, _repeated(works[number], part, config, together.count, reads, writes)))
         if len(entering) == 1 and parts[0].source in outside:
             rows[group[0]] = moved[0][0]
     return found, _map_beats(layers, outside, rows)

@@ -43,7 +43,7 @@ RATES: dict[str, tuple[float, float]] = {
     "placements": (7e-05, 0),
     "prices": (0.003, 2.2e-08),
     "programs": (0.003, 4.2e-06),
-    "plays": (0.0075, 5e-05),
+    "plays": (0.001, 2e-05),
     "prospects": (0.00027, 1.5e-08),
     "rooms": (0.0014, 4e-05),
     "several": (0.00012, 6e-08),

@@ -11,7 +11,7 @@ from dovetail.hardware.arrays import jobs
 from dovetail.hardware.arrays.hazards import Jobs, Stored
 from dovetail.hardware.arrays.jobs import ArrayProgram, ArrayTransfer, Bank, Outside, TransferKind
 from dovetail.hardware.arrays.layers import ArrayLayers, Config
-from dovetail.hardware.arrays.stripes import SLOTS, Stripe, outside_maps, row_words, stripes_of
+from dovetail.hardware.arrays.stripes import SLOTS, Round, outside_maps, round_of, row_words, tallest
 
 LATE_CLOCKS = 30
 """About as many clocks pass from a job's last work to its last word."""
@@ -27,11 +27,11 @@ def program_of(layers: ArrayLayers, config: Config) -> ArrayProgram:
     groups, outside, rounds = _rounds(layers, config)
     stored, depths, slots = _allocate(layers, config, groups, outside, rounds)
     maker = Jobs(config, layers, stored, outside, slots)
-    for group, stripes in zip(groups, rounds, strict=True):
-        for stripe in stripes:
+    for group, together in zip(groups, rounds, strict=True):
+        for stripe in together.stripes():
             maker.add(group, stripe)
     program = ArrayProgram(config, layers, tuple(maker.finished()), tuple(depths))
-    if all(len(stripes) == 1 for stripes in rounds):
+    if all(together.count == 1 for together in rounds):
         return program
     first = -(-maker.image_beats // jobs.BURST_BEATS) * jobs.BURST_BEATS
     found = {tensor: replace(where, address=where.address + first) for tensor, where in outside.items()}
@@ -56,24 +56,24 @@ def bank_sizes(layers: ArrayLayers, config: Config) -> list[tuple[int, int]]:
 
 def divides(layers: ArrayLayers, config: Config) -> bool:
     """Whether `Config.map_bytes` makes any layer work on stripes; else it changes nothing."""
-    return any(len(stripes) > 1 for stripes in _rounds(layers, config)[2])
+    return any(together.count > 1 for together in _rounds(layers, config)[2])
 
 
-def _rounds(layers: ArrayLayers, config: Config) -> tuple[list[tuple[int, ...]], dict[str, Outside], list[tuple[Stripe, ...]]]:
-    """Layers that overlap, the maps in external memory, and the stripes of every round."""
+def _rounds(layers: ArrayLayers, config: Config) -> tuple[list[tuple[int, ...]], dict[str, Outside], list[Round]]:
+    """Layers that overlap, the maps in external memory, and how the layers of every round work together."""
     groups = rounds_of(layers, config)
     outside = outside_maps(layers, config, groups)
-    return groups, outside, [stripes_of(layers, config, group, outside) for group in groups]
+    return groups, outside, [round_of(layers, config, group, outside) for group in groups]
 
 
-def _slots(layers: ArrayLayers, config: Config, rounds: Sequence[Sequence[Stripe]],
+def _slots(layers: ArrayLayers, config: Config, rounds: Sequence[Round],
            outside: Mapping[str, Outside]) -> dict[Bank, int]:
     """Words of the largest stripe that passes through each bank of stripes."""
     found = {Bank.LOADED: 0, Bank.ADDED: 0, Bank.STORED: 0}
-    for stripe in (s for stripes in rounds for s in stripes):
-        first, last = stripe.parts[0], stripe.parts[-1]
-        sizes = ((Bank.LOADED, first.source, first.reads.height), (Bank.ADDED, last.residual, last.writes.height),
-                 (Bank.STORED, last.target, last.writes.height))
+    for together in rounds:
+        (first, last), leaving = (together.parts[0], together.parts[-1]), tallest(together.writes[-1])
+        sizes = ((Bank.LOADED, first.source, tallest(together.reads[0])), (Bank.ADDED, last.residual, leaving),
+                 (Bank.STORED, last.target, leaving))
         for bank, tensor, rows in sizes:
             if tensor is not None and tensor in outside:
                 found[bank] = max(found[bank], rows * row_words(config, layers.maps[tensor]))
@@ -105,10 +105,10 @@ def _overlaps(layers: ArrayLayers, number: int, config: Config) -> bool:
 
 
 def _allocate(layers: ArrayLayers, config: Config, groups: Sequence[tuple[int, ...]], outside: Mapping[str, Outside],
-              rounds: Sequence[Sequence[Stripe]]) -> tuple[dict[str, Stored], list[int], dict[Bank, int]]:
+              rounds: Sequence[Round]) -> tuple[dict[str, Stored], list[int], dict[Bank, int]]:
     """Where maps lie, the words of every bank, and those of a stripe in the banks that stripes pass through."""
     banks = _banks(layers, config, outside)
-    ring = {s[0].parts[0].target: max(x.parts[0].writes.pixels for x in s) for s in rounds if len(s[0].parts) == 2}
+    ring = {r.parts[0].target: tallest(r.writes[0]) * r.parts[0].writes.width for r in rounds if len(r.parts) == 2}
     when = {number: at for at, group in enumerate(groups) for number in group}
     born, dies = {layers.entry: -1}, {layers.exit: len(groups)}
     for number, layer in enumerate(layers.layers):

@@ -80,32 +80,56 @@ def _divisible(layer: ArrayLayer) -> bool:
     return not layer.whole and layer.writes.height > 1 and top < reach and bottom < reach
 
 
-def stripes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> tuple[Stripe, ...]:
-    """The stripes of a round, from top to bottom; one of all rows where nothing is too large."""
-    parts = [layers.layers[n] for n in group]
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Layers that overlap, and which rows each reads and writes in every stripe, from top to bottom."""
+
+    parts: tuple[ArrayLayer, ...]
+    reads: tuple[list[tuple[int, int]], ...]
+    writes: tuple[list[tuple[int, int]], ...]
+    divided: bool
+    """Whether it works on stripes; else on all rows at once."""
+
+    @property
+    def count(self) -> int:
+        """How many stripes there are."""
+        return len(self.writes[-1])
+
+    def totals(self) -> list[tuple[int, int]]:
+        """The rows that each of the layers reads and writes in all stripes."""
+        return [(sum(map(_height, own)), sum(map(_height, out))) for own, out in zip(self.reads, self.writes, strict=True)]
+
+    def stripes(self) -> tuple[Stripe, ...]:
+        """Its stripes."""
+        if not self.divided:
+            return (Stripe(self.parts, 0, (0,) * len(self.parts)),)
+        return tuple(Stripe(tuple(_rows(layer, *rows) for layer, rows in zip(self.parts, written, strict=True)), read[0][0],
+                            tuple(start for start, _ in written))
+                     for read, written in zip(zip(*self.reads, strict=True), zip(*self.writes, strict=True), strict=True))
+
+
+def round_of(layers: ArrayLayers, config: Config, group: tuple[int, ...], outside: dict[str, Outside]) -> Round:
+    """How the layers of a group, by number, work together."""
+    parts = tuple(layers.layers[n] for n in group)
     rows = _rows_at_once(config, parts, outside)
     if rows is None:
-        return (Stripe(tuple(parts), 0, (0,) * len(parts)),)
-    return tuple(_stripe(parts, start, stop) for start, stop in _pieces(parts[-1].writes.height, rows))
-
-
-def passes_of(layers: ArrayLayers, config: Config, group: tuple[int, ...],
-              outside: dict[str, Outside]) -> tuple[int, list[tuple[int, int]]] | None:
-    """How many stripes `stripes_of` makes of a round, and the rows that each of its layers reads and writes in all of them.
-
-    No stripe is made; None where all rows are worked on at once.
-    """
-    parts = [layers.layers[n] for n in group]
-    rows = _rows_at_once(config, parts, outside)
-    if rows is None:
-        return None
-    pieces, found = _pieces(parts[-1].writes.height, rows), list[tuple[int, int]]()
-    count = len(pieces)
+        return Round(parts, tuple([(0, p.reads.height)] for p in parts), tuple([(0, p.writes.height)] for p in parts), False)
+    height, reads, writes = parts[-1].writes.height, list[list[tuple[int, int]]](), list[list[tuple[int, int]]]()
+    pieces = [(start, min(start + rows, height)) for start in range(0, height, rows)]
     for layer in reversed(parts):
-        under = [_inside(layer, start, stop) for start, stop in pieces]
-        found.insert(0, (_total(under), _total(pieces)))
-        pieces = under
-    return count, found
+        writes.insert(0, pieces)
+        pieces = [_inside(layer, start, stop) for start, stop in pieces]
+        reads.insert(0, pieces)
+    return Round(parts, tuple(reads), tuple(writes), True)
+
+
+def _height(rows: tuple[int, int]) -> int:
+    return rows[1] - rows[0]
+
+
+def tallest(pieces: Sequence[tuple[int, int]]) -> int:
+    """The most rows of a stripe."""
+    return max(map(_height, pieces))
 
 
 def _rows_at_once(config: Config, parts: Sequence[ArrayLayer], outside: dict[str, Outside]) -> int | None:
@@ -119,14 +143,6 @@ def _rows_at_once(config: Config, parts: Sequence[ArrayLayer], outside: dict[str
     fitting = bisect_right(range(1, height + 1), _most(config), key=lambda r: _needed(config, parts, outside, r))
     rows = max(1, fitting)  # more rows need no fewer words
     return -(-height // -(-height // rows))
-
-
-def _pieces(height: int, rows: int) -> list[tuple[int, int]]:
-    return [(start, min(start + rows, height)) for start in range(0, height, rows)]
-
-
-def _total(pieces: Sequence[tuple[int, int]]) -> int:
-    return sum(stop - start for start, stop in pieces)
 
 
 def _needed(config: Config, parts: Sequence[ArrayLayer], outside: dict[str, Outside], rows: int) -> int:
@@ -157,24 +173,13 @@ def rows_read(layer: ArrayLayer) -> int:
     return last - first
 
 
-def _stripe(parts: Sequence[ArrayLayer], start: int, stop: int) -> Stripe:
-    made: list[ArrayLayer] = []
-    written: list[int] = []
-    first, last = start, stop
-    for layer in reversed(parts):
-        written.insert(0, first)
-        part, first, last = _rows(layer, first, last)
-        made.insert(0, part)
-    return Stripe(tuple(made), first, tuple(written))
-
-
-def _rows(layer: ArrayLayer, start: int, stop: int) -> tuple[ArrayLayer, int, int]:
-    """A layer reduced to output rows [start, stop), and the input rows that it then reads."""
+def _rows(layer: ArrayLayer, start: int, stop: int) -> ArrayLayer:
+    """A layer reduced to output rows [start, stop)."""
     _, left, _, right = layer.window.pads
     (above, below), (first, last) = _under(layer, start, stop), _inside(layer, start, stop)
     reduced = replace(layer.window, pads=(first - above, left, below - last, right))
     return replace(layer, window=reduced, reads=replace(layer.reads, height=last - first),
-                   writes=replace(layer.writes, height=stop - start)), first, last
+                   writes=replace(layer.writes, height=stop - start))
 
 
 def _under(layer: ArrayLayer, start: int, stop: int) -> tuple[int, int]:

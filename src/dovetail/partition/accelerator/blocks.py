@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dovetail.cost import Floats
-from dovetail.cost.array import Config, block_area, block_interval, block_latency, needs_limit, reason_refused
+from dovetail.cost.array import Config, block_area, block_interval, block_latency, block_steps, needs_limit, reason_refused
 from dovetail.cost.array_area import SOFT_LOGIC
 from dovetail.cost.array_floors import BlockNeeds, Floors, least_clocks, least_resources, needs_behind
 from dovetail.cost.clocks import ARRAYS_OVER, OUTSIDE_OVER
@@ -372,9 +372,9 @@ class Blocks:
         if (cut, config) not in known:
             try:
                 known[cut, config] = float(play(self.graph, self._nodes(cut), config))
+                spend("plays", 1, block_steps(self.graph, self._nodes(cut), config))
             except UnsupportedError:
                 known[cut, config] = inf
-            spend("plays", 1, len(self.graph.nodes) - cut)
         return known[cut, config]
 
     def _nodes(self, cut: int) -> list[str]:
@@ -392,10 +392,9 @@ class Blocks:
     def _option(self, cut: int, config: Config) -> BlockOption | None:
         try:
             needs, moved_bytes = block_area(self.graph, self._nodes(cut), config, self.device)
+            spend("plays", 1, block_steps(self.graph, self._nodes(cut), config))
         except UnsupportedError:
             return None
-        finally:
-            spend("plays", 1, len(self.graph.nodes) - cut)
         return BlockOption(config, tuple(needs.get(r, 0.0) for r in self.names), float(moved_bytes),
                            partial(self._interval, cut, config), partial(self._latency, cut, config))
 
