@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import date
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the tests of the tier, and begin with the files that take longest."""
+    """Choose the tests of the tier, and begin with the files that take longest; one that was not measured may be such a file."""
     record, tier = config.getoption("--deep"), config.getoption("--tier")
     done = set() if record is None else set(_deep_record(record)["passed"])
     if hidden := [i.nodeid for i in items if not _may_hold(i.path, _tier(i))]:
@@ -89,7 +90,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(wanted)
     config.hook.pytest_deselected(items=[i for i in items if i not in kept])
     known = _durations()
-    lasting = {file: sum(files.get(file, 0.0) for files in known.values()) for file in {_file(i.nodeid) for i in wanted}}
+    measured = set[str]().union(*known.values())
+    lasting = {file: sum(files.get(file, 0.0) for files in known.values()) if file in measured else inf
+               for file in {_file(i.nodeid) for i in wanted}}
     items[:] = sorted(wanted, key=lambda item: -lasting[_file(item.nodeid)])
 
 

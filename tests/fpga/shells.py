@@ -10,6 +10,7 @@ import numpy as np
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.axi.shell import Shell, build_shell
 from dovetail.fpga.packing import as_pixels, to_packets
+from dovetail.fpga.toolchain.verilate import cycles_of
 from dovetail.fpga.transport import SimulatedBoard
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Array, Graph, Window
@@ -36,7 +37,8 @@ class Case:
         return to_packets(stream, as_pixels(stream, self.inputs[stream.tensor]), self.shell.bus_bits)
 
     def board(self, stall_seed: int | None = None) -> SimulatedBoard:
-        return SimulatedBoard(self.shell, stall_seed, bundle=[c.shell for c in (*cases(), tampered())])
+        return SimulatedBoard(self.shell, stall_seed, bundle=[c.shell for c in (*cases(), tampered())],
+                              cycles=cycles_of(self.shell.core, FRAMES))
 
     def accelerator(self, stall_seed: int | None = None) -> Accelerator:
         return Accelerator(self.shell, self.board(stall_seed))

@@ -43,7 +43,7 @@ def small(shape: str, seed: int, most: int = 1) -> Graph:
     return shuffled(two_blocks(seed) if shape == "two_blocks" else branching(shape, seed, most), seed)
 
 
-@settings(max_examples=250, **slow)
+@settings(max_examples=120, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), kinds=st.sampled_from(KINDS), goal=st.sampled_from(Goal),
        budget=st.floats(5, 120), refuse=st.sampled_from([0.0, 0.3]), shared=st.booleans())
 def test_the_plan_equals_enumeration(shape: str, seed: int, kinds: tuple[Kind, ...], goal: Goal, budget: float, refuse: float,
@@ -51,13 +51,13 @@ def test_the_plan_equals_enumeration(shape: str, seed: int, kinds: tuple[Kind, .
     check(Problem(small(shape, seed), platform(seed, kinds, budget), Synthetic(seed, refuse), goal, shared_budget=shared))
 
 
-@settings(max_examples=60, **slow)
+@settings(max_examples=30, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), mode=st.sampled_from(Mode))
 def test_networks_whose_nodes_can_also_be_divided_are_planned_best(shape: str, seed: int, mode: Mode) -> None:
     check(Problem(small(shape, seed, 2), platform(seed, (Kind.CPU, Kind.FPGA), 60.0), Synthetic(seed), mode=mode))
 
 
-@settings(max_examples=20, **slow)
+@settings(max_examples=10, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), share=st.floats(0.9, 1.3), budget=st.floats(20, 120))
 def test_a_limit_on_the_other_criterion_is_kept_and_the_plan_is_still_best(shape: str, seed: int, share: float,
                                                                            budget: float) -> None:
@@ -69,7 +69,7 @@ def test_a_limit_on_the_other_criterion_is_kept_and_the_plan_is_still_best(shape
     check(Problem(graph, board, costs, Goal.THROUGHPUT, max_latency_s=share * fastest))
 
 
-@settings(max_examples=100, **slow)
+@settings(max_examples=50, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), share=st.floats(0.9, 1.3), budget=st.floats(5, 60))
 def test_programs_of_steps_and_labels_equal_enumeration(shape: str, seed: int, share: float, budget: float) -> None:
     graph, board, costs = small(shape, seed), platform(seed, KINDS[2], budget), Synthetic(seed, refuse=0.2)
@@ -88,7 +88,7 @@ def test_programs_of_steps_and_labels_equal_enumeration(shape: str, seed: int, s
             assert all(total(net, found.path, net.amounts(x)) <= 1 + 1e-6 for x in net.limits)
 
 
-@settings(max_examples=200, **slow)
+@settings(max_examples=100, **slow)
 @given(shape=ALL, seed=st.integers(0, 100_000), goal=st.sampled_from(Goal), budget=st.floats(20, 200))
 def test_a_columns_bound_is_below_every_plan_that_uses_it(shape: str, seed: int, goal: Goal, budget: float) -> None:
     problem = Problem(small(shape, seed, 2), platform(seed, budget=budget), Synthetic(seed), goal)

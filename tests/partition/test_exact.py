@@ -21,7 +21,7 @@ from tests.partition.worlds import Synthetic, chain, depthwise, fork, platform, 
 GRAPHS = {"chain": lambda seed: chain(2 + seed % 2, 2, 3), "residual": residual, "fork": fork, "depthwise": depthwise,
           "pooled": pooled}
 KINDS = ((Kind.CPU, Kind.FPGA), (Kind.CPU, Kind.GPU), (Kind.CPU, Kind.GPU, Kind.FPGA))
-worlds = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+worlds = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def solve(problem: Problem) -> Plan | None:
@@ -67,7 +67,7 @@ def test_the_plan_equals_enumeration(name: str, seed: int, kinds: tuple[Kind, ..
 
 
 @pytest.mark.parametrize("name", ["chain", "residual"])
-@settings(worlds, max_examples=30)
+@settings(worlds, max_examples=15)
 @given(seed=st.integers(0, 10_000), goal=st.sampled_from(Goal), share=st.floats(0.3, 1.2), on_energy=st.booleans())
 def test_a_bound_on_the_other_criterion_is_kept_and_the_plan_is_still_best(name: str, seed: int, goal: Goal, share: float,
                                                                            on_energy: bool) -> None:

@@ -54,7 +54,7 @@ def shortcut() -> Graph:
 TINY = (grouped, rows, channels, shortcut)
 
 
-@settings(max_examples=55, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=28, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), mode=st.sampled_from(Mode), kinds=st.sampled_from(KINDS), budget=st.sampled_from(BUDGETS),
        shared=st.booleans())
 def test_tiny_problems_of_every_axis_are_planned_as_enumeration_would(seed: int, mode: Mode, kinds: tuple[Kind, ...],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -11,11 +12,16 @@ from dovetail.ir import Axis
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.explain.baselines import balanced, chance
 from dovetail.partition.options import PROOF
-from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Split, Status, whole_on
+from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Plan, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan
 from dovetail.platform.device import Kind
 from tests.partition.worlds import Synthetic, chain, platform, residual
+
+
+@cache
+def planned(solver: str, goal: Goal, seed: int) -> Plan:
+    return plan(residual(seed), platform(seed), replace(PROOF, goal=goal, solver=solver), costs=Synthetic(seed, refuse=0.2))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -23,7 +29,7 @@ from tests.partition.worlds import Synthetic, chain, platform, residual
 def test_every_solver_gives_a_judged_plan_above_its_bound(solver: str, goal: Goal) -> None:
     for seed in range(4):
         graph, board, costs = residual(seed), platform(seed), Synthetic(seed, refuse=0.2)
-        found, best = (plan(graph, board, replace(PROOF, goal=goal, solver=s), costs=costs) for s in (solver, "exact"))
+        found, best = planned(solver, goal, seed), planned("exact", goal, seed)
         assert found.lower_bound <= best.objective <= found.objective
         assert found.objective == evaluate(Problem(graph, board, costs, goal), found.assignment).objective
         if solver in found.baselines:
