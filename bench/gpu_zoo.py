@@ -150,38 +150,51 @@ def ours_us(name: str, images: int) -> dict[str, Any]:
     return {**row, "distance": distance(found, peer_results(zoo.module(name), zoo.frames_for(name, images)[:1], torch.float64))}
 
 
-def peers_us(name: str, images: int, compiles: bool) -> dict[str, Any]:
-    """PyTorch in a CUDA graph, and torch.compile (max-autotune) in one of ours."""
-    made = zoo.module(name).to(device(), torch.float16).to(memory_format=torch.channels_last)
-    frames = zoo.frames_for(name, images).to(device(), torch.float16).to(memory_format=torch.channels_last)
+def eager_us(name: str, images: int) -> dict[str, Any]:
+    """PyTorch in a CUDA graph, cuDNN choosing its algorithms by time."""
+    made, frames = laid_out(name, images)
+    torch.backends.cudnn.benchmark = True
     with torch.inference_mode():
-        torch.backends.cudnn.benchmark = True
-        row: dict[str, Any] = {"eager_graph_us": timed_us(captured([lambda: made(frames)]))[0]}
-        if compiles:
-            begun = time.perf_counter()
-            fast = torch.compile(made, mode="max-autotune-no-cudagraphs", fullgraph=True)
-            for _ in range(3):
-                fast(frames)
-            row["compiling_s"] = round(time.perf_counter() - begun, 1)
-            row["compile_us"] = timed_us(captured([lambda: fast(frames)]))[0]
-    return row
+        return {"eager_graph_us": timed_us(captured([lambda: made(frames)]))[0]}
+
+
+def compiled_us(name: str, images: int) -> dict[str, Any]:
+    """torch.compile (max-autotune) in a CUDA graph of ours."""
+    made, frames = laid_out(name, images)
+    torch.backends.cudnn.benchmark = True
+    with torch.inference_mode():
+        begun = time.perf_counter()
+        fast = torch.compile(made, mode="max-autotune-no-cudagraphs", fullgraph=True)
+        for _ in range(3):
+            fast(frames)
+        return {"compiling_s": round(time.perf_counter() - begun, 1), "compile_us": timed_us(captured([lambda: fast(frames)]))[0]}
+
+
+def laid_out(name: str, images: int) -> tuple[torch.nn.Module, torch.Tensor]:
+    """A module and frames in float16, pixel by pixel, as PyTorch advises for such GPUs."""
+    made, frames = zoo.module(name).to(device(), torch.float16), zoo.frames_for(name, images).to(device(), torch.float16)
+    return made.to(memory_format=torch.channels_last), frames.to(memory_format=torch.channels_last)
 
 
 def time_all(record: Record, names: list[str], batches: list[int], compiles: bool, until: float) -> None:
     """Ours of all networks first, then the peers."""
-    parts: list[tuple[str, Callable[[str, int], dict[str, Any]]]] = [
-        ("ours", ours_us), ("peers", lambda name, images: peers_us(name, images, compiles))]
-    for images, (part, measure), name in product(batches, parts, names):
+    parts: dict[str, Callable[[str, int], dict[str, Any]]] = {"ours": ours_us, "eager": eager_us}
+    if compiles:
+        parts["compiled"] = compiled_us
+    for images, (part, measure), name in product(batches, parts.items(), names):
         row = f"{name} b{images}"
         if time.perf_counter() < until and not record.has(part, row):
             record.put(part, row, attempt(partial(measure, name, images)))
             torch._dynamo.reset()
             torch.cuda.empty_cache()
-    for row in (f"{n} b{b}" for n in names for b in batches):
-        ours, peers = record.held.get("ours", {}).get(row, {}), record.held.get("peers", {}).get(row, {})
-        if "ours_us" in ours and "eager_graph_us" in peers:
-            best = min(v for k, v in peers.items() if k.endswith("_us"))
-            print(f"{row}: {ours['ours_us']:.1f} us, best peer {best:.1f} us, {best / ours['ours_us']:.2f} times")
+    rows = {part: record.held.get(part, {}) for part in parts}
+    for row in (f"{n} b{b}" for b in batches for n in names):
+        found = {part: rows[part].get(row, {}) for part in parts}
+        times = {key: value for one in found.values() for key, value in one.items() if key.endswith("_us")}
+        if "ours_us" in times and len(times) > 1:
+            best = min(value for key, value in times.items() if key != "ours_us")
+            ratio = best / times["ours_us"]
+            print(f"{row}: {times['ours_us']:.1f} us, best of {len(times) - 1} peers {best:.1f} us, {ratio:.2f} times")
 
 
 def backend_row(name: str, kind: torch.dtype, images: int = 1) -> dict[str, Any]:
