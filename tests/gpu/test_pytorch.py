@@ -176,3 +176,23 @@ def test_a_buffer_that_changes_with_every_call_is_left_to_pytorch() -> None:
         compiled = torch.compile(module, backend=backend)
         assert [float(compiled(frames)[0, 0, 0, 0]) for _ in range(3)] == [1.0, 2.0, 3.0]
     torch._dynamo.reset()
+
+
+class Averaged(nn.Module):
+    """A mean without its map, as ShuffleNet has, and an average to the size that is there, as AlexNet has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.same = nn.Conv2d(3, 6, 3), nn.AdaptiveAvgPool2d((4, 3))
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.same(torch.relu(self.layer(x))).mean([2, 3]))
+
+
+def test_means_are_kernels_however_they_are_written() -> None:
+    module, frames = Averaged().eval(), torch.randn(2, 3, 6, 5)
+    with torch.no_grad():
+        compiled = compile_module(module, frames)
+        assert distance(compiled(frames), module(frames)) < TOLERANCE[torch.float32]
+    assert not compiled.network.library

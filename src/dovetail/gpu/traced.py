@@ -222,15 +222,25 @@ def _avg_pool(t: Tracing, node: FxNode) -> None:
 
 
 def _mean(t: Tracing, node: FxNode) -> None:
-    x = node.args[0]
+    x, shape = node.args[0], t.shape(node.args[0])
     if called(node) == "adaptive_avg_pool2d":
-        whole = pair(node.args[1]) == (1, 1)
+        if pair(node.args[1]) == shape[2:]:
+            t.names[node] = t.names[x]
+            return
+        whole, keeps = pair(node.args[1]) == (1, 1), True
     else:
-        whole = len(t.shape(x)) == 4 and sorted(d % 4 for d in (node.args[1] or ())) == [2, 3] \
-            and bool(argument(node, 2, "keepdim", False))
+        whole = len(shape) == 4 and sorted(d % 4 for d in (node.args[1] or ())) == [2, 3]
+        keeps = bool(argument(node, 2, "keepdim", False))
     if not whole:
         raise UnsupportedError("a mean over less than a map")
-    t.emit(node, ir.GlobalAvgPool(), [x])
+    if keeps:
+        t.emit(node, ir.GlobalAvgPool(), [x])
+        return
+    own = Tensor(f"{node.name}.map", (*shape[:2], 1, 1), None, t.tensors[t.names[x]].element)
+    t.tensors[own.name] = own
+    t.nodes.append(Node(own.name, ir.GlobalAvgPool(), (t.names[x],), (), own.name))
+    t.names[node] = t.kept(node, node.meta["val"])
+    t.nodes.append(Node(node.name, ir.Reshape(shape[:2]), (own.name,), (), node.name))
 
 
 def _reshape(t: Tracing, node: FxNode) -> None:

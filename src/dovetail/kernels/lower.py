@@ -6,7 +6,7 @@ flattening is a convolution over the whole map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -68,9 +68,11 @@ class Lowering:
         """Channels of another tensor that only dense layers read: those read them where they are."""
         self.waiting: dict[str, tuple[ir.Node, tuple[int, ...], TensorLayout, int]] = {}
         """Choices that a concatenation will have: node, channels, where their source lies, and how much came before them."""
-        for node in graph.nodes:
-            if type(node.op) is ir.Concat:
-                self._divide(node, node.op)
+        self.nested: dict[tuple[str, int], ir.Node] = {}
+        """By a concatenation and an index: another one whose inputs are its inputs from there on, and which lies inside it."""
+        concatenations = [node for node in graph.nodes if type(node.op) is ir.Concat and node.op.axis == 1]
+        for count, node in enumerate(concatenations):
+            self._divide(node, concatenations[:count])
 
     def _fresh(self, tensor: str, planar: bool = False) -> TensorLayout:
         shape = self.graph.shape(tensor)
@@ -91,16 +93,34 @@ class Lowering:
             raise UnsupportedError(f"a batch of {self.images}: the model's own is {own[0]}; take a multiple of that")
         return self.images if shape[0] == own[0] else images
 
-    def _divide(self, node: ir.Node, op: ir.Concat) -> None:
-        """Inputs of a concatenation that nothing else concatenates, in the same integers, are made where they belong."""
-        offset, whole = 0, self.graph.shape(node.output)[1]
-        for tensor in node.inputs if op.axis == 1 else ():
-            same = self.graph.tensors[tensor].scheme == self.graph.tensors[node.output].scheme
-            maker = self.graph.producer(tensor)
-            if tensor not in self.parts and same and maker is not None and type(maker.op) is not ir.Reshape \
-                    and tensor not in self.graph.outputs and node.inputs.count(tensor) == 1:
-                self.parts[tensor] = (node.output, offset, whole)
+    def _divide(self, node: ir.Node, earlier: Sequence[ir.Node]) -> None:
+        """Inputs of a concatenation that nothing else concatenates, in the same integers, are made where they belong; so are
+        earlier concatenations of some of its inputs."""
+        index, offset, whole = 0, 0, self.graph.shape(node.output)[1]
+        while index < len(node.inputs):
+            tensor, inner = node.inputs[index], self._inside(node, index, earlier)
+            if inner is not None:
+                self.nested[node.output, index] = inner
+                self.parts[inner.output] = (node.output, offset, whole)
+                index, tensor = index + len(inner.inputs), inner.output
+            else:
+                maker = self.graph.producer(tensor)
+                if tensor not in self.parts and self._alike(tensor, node.output) and maker is not None \
+                        and type(maker.op) is not ir.Reshape and tensor not in self.graph.outputs \
+                        and node.inputs.count(tensor) == 1:
+                    self.parts[tensor] = (node.output, offset, whole)
+                index += 1
             offset += self.graph.shape(tensor)[1]
+
+    def _inside(self, node: ir.Node, index: int, earlier: Sequence[ir.Node]) -> ir.Node | None:
+        """The longest earlier concatenation that lies in no other, of a node's inputs from an index on."""
+        found = [e for e in earlier if e.output not in self.parts and e.output not in self.graph.outputs
+                 and e.inputs == node.inputs[index:index + len(e.inputs)] and self._alike(e.output, node.output)
+                 and e.op.bounds is None]
+        return max(found, key=lambda e: len(e.inputs), default=None)
+
+    def _alike(self, tensor: str, other: str) -> bool:
+        return self.graph.tensors[tensor].scheme == self.graph.tensors[other].scheme
 
     def _target(self, tensor: str) -> TensorLayout:
         """Where a tensor is to be made: by itself, or in the concatenation it is part of."""
@@ -226,9 +246,15 @@ class Lowering:
     def _join(self, node: ir.Node, op: ir.Concat) -> None:
         if op.axis != 1:
             raise UnsupportedError(f"node {node.name}: GPU kernels concatenate channels only")
-        y, offset = self._target(node.output), 0
+        y, offset, inside = self._target(node.output), 0, 0
         for index, tensor in enumerate(node.inputs):
             channels = self.graph.shape(tensor)[1]
+            inner = self.nested.get((node.output, index))
+            if inner is not None and self.places[inner.output].buffer == y.buffer:
+                inside = index + len(inner.inputs)
+            if index < inside:
+                offset += channels
+                continue
             if tensor in self.waiting:
                 self._copy_along(tensor)
             if self.parts.get(tensor, ("",))[0] != node.output:
