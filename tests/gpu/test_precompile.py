@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from math import inf
+from select import select
 from threading import get_ident
 
 import pytest
@@ -115,6 +116,27 @@ def test_after_some_time_no_job_is_begun_and_whoever_asked_hears_of_each_that_wa
     assert workers.compile(began, 2, lambda one: done.append((one, get_ident())), inf) == []
     assert sorted(one.constants["number"] for one, _ in done) == list(range(12))
     assert {thread for _, thread in done} == {get_ident()}
+    workers.end()
+
+
+def test_a_compiler_that_is_late_is_stopped_and_its_job_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = ANSWERS.replace("sys.exit()", "__import__('time').sleep(600)").replace("DEADLY", "2")
+    workers, done, now, waits = Workers((sys.executable, "-c", hanging)), list[CompileJob](), [0.0], list[float]()
+
+    def waited(read: list[object], write: list[object], other: list[object], seconds: float) -> tuple[list[object], ...]:
+        waits.append(seconds)
+        if len(waits) < 3:
+            return select(read, write, other)
+        now[0] += seconds
+        return [], [], []
+    monkeypatch.setattr(precompile, "select", waited)
+    monkeypatch.setattr(precompile.time, "perf_counter", lambda: now[0])
+    left = workers.compile([job(n) for n in (0, 1, 2)], 1, done.append, 1.0)
+    monkeypatch.undo()
+    assert waits == [1.0 + precompile.LATE_S] * 3
+    assert [one.constants["number"] for one in done] == [0, 1]
+    assert [one.constants["number"] for one in left] == [2]
+    assert workers.running == []
     workers.end()
 
 

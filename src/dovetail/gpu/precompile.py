@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, prod
 from queue import SimpleQueue
+from select import select
 from typing import BinaryIO
 
 import torch
@@ -27,6 +28,8 @@ ALIGNED = 16
 """Bytes that Triton takes operands to begin at a multiple of; source: its specialization of pointers (tt.divisibility)."""
 UNALIGNED = " unaligned"
 """What is said of operands that do not."""
+LATE_S = 10.0
+"""Seconds behind the end of a round after which a compiler that is still at work is stopped (chosen: few kernels take longer)."""
 FEWEST = 8
 """Jobs below which starting processes takes longer than compiling (chosen)."""
 
@@ -92,7 +95,8 @@ class Workers:
 
     def compile(self, jobs: Sequence[CompileJob], workers: int, done: Callable[[CompileJob], object] = lambda job: None,
                 until: float = inf) -> list[CompileJob]:
-        """Compile jobs on so many processes, `done` after each, by whoever asked; those that none was begun with `until` then.
+        """Compile jobs on so many processes, `done` after each, by whoever asked; those not begun `until` then, or still not done
+        a while later.
 
         The job of a process that dies is left to whoever launches it.
         """
@@ -100,16 +104,16 @@ class Workers:
             self.ended(process)
         while len(self.running) < workers:
             self.running.append(self.started())
-        waiting, finished = deque(jobs), SimpleQueue[CompileJob | None]()
+        waiting, late, finished = deque(jobs), list[CompileJob](), SimpleQueue[CompileJob | None]()
         with ThreadPoolExecutor(workers) as threads:
             try:
-                feeding = [threads.submit(self.fed, process, waiting, finished, until) for process in self.running[:workers]]
+                feeding = [threads.submit(self.fed, each, waiting, late, finished, until) for each in self.running[:workers]]
                 for _ in feeding:
                     for job in iter(finished.get, None):
                         done(job)
                 for one in feeding:
                     one.result()
-                return list(waiting) if time.perf_counter() > until else []
+                return [*late, *waiting] if time.perf_counter() > until else []
             finally:
                 waiting.clear()  # who is interrupted waits for what is begun, not for what was to come
 
@@ -131,29 +135,35 @@ class Workers:
         for process in list(self.running):
             self.ended(process)
 
-    def fed(self, process: subprocess.Popen[bytes], waiting: deque[CompileJob], finished: SimpleQueue[CompileJob | None],
-            until: float) -> None:
-        """Give a process one job after another until none waits; another takes the place of one that dies after its first.
+    def fed(self, process: subprocess.Popen[bytes], waiting: deque[CompileJob], late: list[CompileJob],
+            finished: SimpleQueue[CompileJob | None], until: float) -> None:
+        """Give a process one job after another until none waits; another takes the place of one that dies after its first, and
+        one that is late is stopped.
 
         What is finished is said, and None when no more will be.
         """
         answered = 0
         try:
             while (job := next_of(waiting, until)) is not None:
-                if self.answers(process, job):
+                if self.answers(process, job, until):
                     answered += 1
                     finished.put(job)
-                elif answered:
+                    continue
+                if process.poll() is None and time.perf_counter() > until:
+                    process.kill()
+                    late.append(job)
                     self.ended(process)
-                    process, answered = self.started(), 0
-                    self.running.append(process)
-                else:
                     return
+                if not answered:
+                    return
+                self.ended(process)
+                process, answered = self.started(), 0
+                self.running.append(process)
         finally:
             finished.put(None)
 
-    def answers(self, process: subprocess.Popen[bytes], job: CompileJob) -> bool:
-        """Whether a process did a job, and lives."""
+    def answers(self, process: subprocess.Popen[bytes], job: CompileJob, until: float) -> bool:
+        """Whether a process did a job in time, and lives."""
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -161,7 +171,9 @@ class Workers:
             process.stdin.flush()
         except BrokenPipeError:
             return False
-        return process.stdout.read(1) == DONE
+        left_s = None if until == inf else max(0.0, until + LATE_S - time.perf_counter())
+        ready, *_ = select([process.stdout], [], [], left_s)
+        return bool(ready) and process.stdout.read(1) == DONE
 
 
 DONE = b"."
