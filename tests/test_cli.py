@@ -268,7 +268,7 @@ def test_a_saved_plan_is_taken_as_it_is(capsys: pytest.CaptureFixture[str], tmp_
 
 
 def test_an_impossible_limit_is_infeasible_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", MODEL, "--max-latency-ms", "0.000001", "--json", "-"]) == 1
+    assert main(["plan", MODEL, "--fold", "none", "--max-latency-ms", "0.000001", "--json", "-"]) == 1
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert found["status"] == "infeasible"
