@@ -19,7 +19,7 @@ import triton
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.gpu.lane import GpuLane, GpuProgram, open_lane
 from dovetail.gpu.launcher import TYPES, Launcher, launcher_here
-from dovetail.gpu.library.joined import Choice, faster
+from dovetail.gpu.library.joined import PartChoice, faster
 from dovetail.gpu.library.part import LibraryLaunch, described
 from dovetail.gpu.memory import MemoryPlan, planned
 from dovetail.gpu.remembered import for_gpu
@@ -259,16 +259,17 @@ def compile_graph(graph: Graph, kind: str = "float16", images: int = 1,
         parts = [] if not options else chosen(options, tuner) if tune else estimated(options, tuner)
         broken = frozenset(name for p in parts if p.seconds == float("inf") for name in p.call.nodes)
         if not broken:
-            made = assembled(GpuProgram(graph, lowered, in_order(lowered, parts), functions or {}, avoided,
-                                        choose=_by_time if timing and not graph.quantized else lambda launch: Choice()), launcher)
-            return whole_if_faster(made) if timing else made
+            program = GpuProgram(graph, lowered, in_order(lowered, parts), functions or {}, avoided)
+            if not timing or graph.quantized:
+                return assembled(program, launcher)
+            return whole_if_faster(assembled(replace(program, choose=_by_time), launcher))
         if not library:
             raise UnsupportedError(f"node {min(broken)}: none of its kernels runs on this GPU; such parts run in the integer "
                                    "interpreter")
         avoided |= broken
 
 
-def _by_time(launch: LibraryLaunch) -> Choice:
+def _by_time(launch: LibraryLaunch) -> PartChoice:
     return faster(launch, lambda call: replay_seconds(captured([call])))
 
 

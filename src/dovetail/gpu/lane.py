@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dovetail.gpu.launcher import Launcher, precise
-from dovetail.gpu.library.joined import Choice
+from dovetail.gpu.library.joined import PartChoice
 from dovetail.gpu.library.nodes import LibraryNode
 from dovetail.gpu.library.part import FIRST_BIT, LibraryLaunch, seen_as_maps
 from dovetail.gpu.tuning import ChosenKernel, captured, launch_all
@@ -128,9 +128,9 @@ class GpuProgram:
     """Nodes whose kernels do not run here."""
     made: dict[str, LibraryNode] = field(default_factory=dict)
     """Nodes of the library, whose constants all lanes share."""
-    choose: Callable[[LibraryLaunch], Choice] = lambda launch: Choice()
+    choose: Callable[[LibraryLaunch], PartChoice] = lambda launch: PartChoice()
     """How a part of the library is computed; asked once of each, behind those before it."""
-    choices: dict[str, Choice] = field(default_factory=dict)
+    choices: dict[str, PartChoice] = field(default_factory=dict)
     """By a part's first node."""
 
     @property
@@ -149,7 +149,7 @@ class GpuProgram:
             self.made[node.name] = LibraryNode(self.graph, node, launcher.real, launcher.device, self.functions.get(node.name))
         return self.made[node.name]
 
-    def chosen(self, launch: LibraryLaunch) -> Choice:
+    def chosen(self, launch: LibraryLaunch) -> PartChoice:
         first = launch.part.nodes[0].name
         if first not in self.choices:
             self.choices[first] = self.choose(launch)

@@ -9,7 +9,7 @@ from dovetail.gpu import saved
 from dovetail.gpu.executor import Compiled, assembled, gpu_here, in_order, options_of
 from dovetail.gpu.lane import GpuProgram
 from dovetail.gpu.launcher import launcher_here
-from dovetail.gpu.library.joined import Choice, joined
+from dovetail.gpu.library.joined import PartChoice, joined
 from dovetail.gpu.library.part import LibraryLaunch
 from dovetail.gpu.precompile import precompile
 from dovetail.gpu.tuning import ChosenKernel
@@ -40,7 +40,7 @@ def load(path: str | Path) -> Compiled:
         precompile([launcher.described(part.call, part.config) for part in parts])
     names = frozenset(held["joined"])
 
-    def chosen(launch: LibraryLaunch) -> Choice:
-        return Choice(joined(launch)) if launch.part.nodes[0].name in names else Choice()
+    def chosen(launch: LibraryLaunch) -> PartChoice:
+        return PartChoice(joined(launch)) if launch.part.nodes[0].name in names else PartChoice()
     avoided = frozenset(held["avoided"])
     return assembled(GpuProgram(graph, lowered, in_order(lowered, parts), {}, avoided, choose=chosen), launcher)

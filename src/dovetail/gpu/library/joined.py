@@ -25,7 +25,7 @@ def apart(tensor: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Given:
+class PartInputs:
     """What a part is a function of: places among kernels' tensors, then tensors and tuples of the network beside them."""
 
     views: tuple[str, ...]
@@ -33,14 +33,14 @@ class Given:
     nesting: Any
 
     @staticmethod
-    def of(launch: LibraryLaunch) -> tuple[Given, list[Any]]:
+    def of(launch: LibraryLaunch) -> tuple[PartInputs, list[Any]]:
         part, made = launch.part, {node.output for node in launch.part.nodes}
         held = tuple(dict.fromkeys(t for node in part.nodes for t in node.inputs if t not in made and t not in part.reads))
         leaves, nesting = pytree.tree_flatten([launch.held[name] for name in held])
         if any(not isinstance(leaf, torch.Tensor) for leaf in leaves):
             raise UnsupportedError("a part reads what is no tensor")
         views = tuple(launch.views)
-        return Given(views, held, nesting), [*(apart(launch.views[name]) for name in views), *leaves]
+        return PartInputs(views, held, nesting), [*(apart(launch.views[name]) for name in views), *leaves]
 
     def launch(self, launch: LibraryLaunch, tensors: Sequence[Any]) -> LibraryLaunch:
         """The part on these tensors."""
@@ -67,7 +67,7 @@ class JoinedPart:
 
     def __call__(self, launch: LibraryLaunch) -> bool:
         """Run in a launch's place; False where tensors lie otherwise."""
-        _, tensors = Given.of(launch)
+        _, tensors = PartInputs.of(launch)
         if layouts(tensors) != self.layouts:
             return False
         found = pytree.tree_unflatten(list(self.function(*tensors)), self.nesting)
@@ -78,7 +78,7 @@ class JoinedPart:
 
 def traced(launch: LibraryLaunch) -> tuple[torch.fx.GraphModule, list[Any], tuple[str, ...], Any]:
     """A part in ATen operators, its example, and what it leaves beside kernels' tensors."""
-    given, example = Given.of(launch)
+    given, example = PartInputs.of(launch)
     kept: dict[str, Any] = {}
 
     def function(*tensors: Any) -> list[Any]:
@@ -107,14 +107,14 @@ def joined(launch: LibraryLaunch) -> JoinedPart:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class PartChoice:
     """How a part is computed: as one function, or node by node; and the seconds it takes, where they were measured."""
 
     function: JoinedPart | None = None
     seconds: float = 0.0
 
 
-def faster(launch: LibraryLaunch, seconds: Callable[[Callable[[], None]], float]) -> Choice:
+def faster(launch: LibraryLaunch, seconds: Callable[[Callable[[], None]], float]) -> PartChoice:
     """A part compiled, if that takes less time than node by node."""
     def again() -> LibraryLaunch:
         return replace(launch, held=dict(launch.held), done={})
@@ -124,15 +124,15 @@ def faster(launch: LibraryLaunch, seconds: Callable[[Callable[[], None]], float]
 
     again().by_nodes()  # which shows what PyTorch cannot compute
     if launch.leaves_gpu:
-        return Choice()
+        return PartChoice()
     nodes_s = timed(LibraryLaunch.by_nodes)
     if len(launch.part.nodes) < 2:
-        return Choice(None, nodes_s)
+        return PartChoice(None, nodes_s)
     try:
         made = joined(launch)
         made_s = timed(made)
     except Exception as reason:  # whatever the compiler raises: the part runs node by node, as it did before
         LOG.warning("%d nodes from %s on are computed one by one: %s", len(launch.part.nodes), launch.part.nodes[0].name,
                     str(reason).splitlines()[0] if str(reason) else type(reason).__name__)
-        return Choice(None, nodes_s)
-    return Choice(made, made_s) if made_s < nodes_s else Choice(None, nodes_s)
+        return PartChoice(None, nodes_s)
+    return PartChoice(made, made_s) if made_s < nodes_s else PartChoice(None, nodes_s)
