@@ -5,7 +5,7 @@ What an array takes at the least is looked at first, then with its memories of m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -135,32 +135,39 @@ class Arrays:
         first, floors = self._first(cut), self._floors[1]
         return np.array([(f.alone if alone else f.between)[first] for f in floors])
 
-    def parts(self, resources: Mapping[str, float], config: Config) -> list[float]:
-        """Resources of arrays with every product in a multiplier as parts of the limits, with those of `config` in logic."""
-        model, moved = dhm_model(self.device.model), config.soft * config.inputs
-        hard = model.coefficients["dsp_per_product"] * moved
-        there = hard <= resources.get("dsp", 0.0)  # else nothing behind the cut multiplies
-        less = {"dsp": -hard * there, model.logic: SOFT_LOGIC * moved * there}
-        amounts = [resources.get(name, 0.0) + less.get(name, 0.0) for name in self.names]
-        return [amount / self.limits[name] if self.limits[name] > 0 else NEVER * (amount > 0)
-                for name, amount in zip(self.names, amounts, strict=True)]
+    @cached_property
+    def _kin(self) -> tuple[list[Config], Ints, Floats]:
+        """Arrays with all products in multipliers and all maps; which of them each one on offer is, and its products in logic."""
+        plain = [replace(config, soft=0, map_bytes=0) for config in self.configs]
+        kin = {config: number for number, config in enumerate(dict.fromkeys(plain))}
+        return list(kin), np.array([kin[p] for p in plain]), np.array([float(c.soft * c.inputs) for c in self.configs])
+
+    def _parts(self, resources: Sequence[Mapping[str, float]], moved: Floats) -> Floats:
+        """Resources of arrays with every product in a multiplier as parts of the limits, row by row, with some moved to logic."""
+        model, each = dhm_model(self.device.model), dhm_model(self.device.model).coefficients["dsp_per_product"]
+        amounts = np.array([[own.get(name, 0.0) for name in self.names] for own in resources]).reshape(-1, len(self.names))
+        there = np.array([own.get("dsp", 0.0) for own in resources]) >= each * moved  # else nothing behind the cut multiplies
+        for name, less in (("dsp", -each * moved * there), (model.logic, SOFT_LOGIC * moved * there)):
+            if name in self.names:
+                amounts[:, self.names.index(name)] += less
+        limits = np.array([self.limits[name] for name in self.names])
+        return np.asarray(np.divide(amounts, limits, out=NEVER * (amounts > 0), where=limits > 0))
 
     def _of(self, cut: int) -> _Known:
         if cut not in self.known:
-            layers, rows, known = self.layers(cut), list[list[float]](), dict[Config, dict[str, float]]()
-            if layers is not None:
-                first, longest = self._first(cut), self._floors[0].layers
-                alike = layers.layers == longest[first:]
-                for config in self.configs:
-                    own = replace(config, soft=0, map_bytes=0)
-                    if alike and own not in self.needs:
-                        self.needs[own] = needs_behind(longest, own)
-                    if own not in known:
-                        known[own] = (self.needs[own][first].resources(self.device.model) if alike else
-                                      least_resources(layers.layers, own, self.device.model))
-                    rows.append(self.parts(known[own], config))
-            self.known[cut] = _Known(np.array(rows).reshape(-1, len(self.names)), np.zeros(len(rows), dtype=np.int64),
-                                     *((self.floors(cut), self.floors(cut, True)) if rows else (np.zeros(0), np.zeros(0))))
+            layers, (kin, of, moved) = self.layers(cut), self._kin
+            if layers is None or not kin:
+                self.known[cut] = _Known(np.zeros((0, len(self.names))), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+                return self.known[cut]
+            first, longest, least = self._first(cut), self._floors[0].layers, list[dict[str, float]]()
+            alike = layers.layers == longest[first:]
+            for own in kin:
+                if alike and own not in self.needs:
+                    self.needs[own] = needs_behind(longest, own)
+                least.append(self.needs[own][first].resources(self.device.model) if alike else
+                             least_resources(layers.layers, own, self.device.model))
+            self.known[cut] = _Known(self._parts([least[k] for k in of], moved), np.zeros(len(of), dtype=np.int64),
+                                     self.floors(cut), self.floors(cut, True))
         return self.known[cut]
 
     def offered(self, cut: int, config: Config) -> bool:
@@ -210,7 +217,7 @@ class Arrays:
         if found is None:
             known.clocks[number] = known.alone[number] = inf
         else:
-            known.shares[number] = self.parts(found, config)
+            known.shares[number] = self._parts([found], np.array([float(config.soft * config.inputs)]))[0]
         known.level[number] += 1
 
     def fullest(self, cut: int, price: Floats, clocks: float, enough: float) -> tuple[float, Floats]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 
 import numpy as np
@@ -20,7 +20,7 @@ from dovetail.certificate.arrays import EXACT
 from dovetail.certificate.engines import ONE, SLACK, OfferedEngines, beats_of, folds_of
 from dovetail.cost import costs_of
 from dovetail.cost.folded import filled, layer_pace, shape_of, twins_allowed
-from dovetail.cost.folded_area import FoldTable, folds_of_one, resource_names
+from dovetail.cost.folded_area import FoldTable, Shape, folds_of_one, resource_names
 from dovetail.hardware.scans import phases_of
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.platform.device import Device, Platform
@@ -89,26 +89,12 @@ class FrameTables:
         plain = np.full(len(WIDE), direct.fused_s[0] * device.clock_hz * (1 - ROUNDED))
         if index not in self.own.layers:
             return never, never, plain
-        shape = shape_of(graph, node)
-        rows = folds_of(shape, twins_allowed(device))
-        table = folds_of_one(shape, rows[rows[:, 3] > 0])
-        until, behind, edges = _until(table), table.tails, table.stages
-        each = LONGEST // layer_pace(graph, node, LONGEST)
-        resources, limits = table.resources(dhm_model(device.model)), device.resources
-        parts = np.array([resources[:, k] / limits[r] for k, r in enumerate(resource_names(dhm_model(device.model)))
-                          if limits.get(r)])
-        largest, sums = parts.max(axis=0), parts.sum(axis=0)
+        limits = device.resources
         mapped = max((float(v[0]) / limits[r] for r, v in direct.resources.items() if limits.get(r)), default=0.0)
-        folded, stages = never.copy(), never.copy()
-        for k, (start, last) in enumerate(zip(WIDE.tolist(), [*(WIDE[1:] - 1).tolist(), LONGEST], strict=True)):
-            on = np.flatnonzero((table.steps <= last // each) & (until > start // each))
-            if len(on):  # of those that are on offer all the while none is chosen that fills more than another
-                always = (table.steps[on] <= start // each) & (until[on] > last // each)
-                on = on[sums[on] * (1 - ROUNDED) <= sums[on][always].min(initial=inf)]
-                folded[k] = float((np.maximum(behind[on], fills * start) + edges[on]).min())
-                stages[k] = float(edges[on].min())
-                plain[k] = plain[k] if mapped <= largest[on].max() else inf
-        return folded, stages, plain
+        each = LONGEST // layer_pace(graph, node, LONGEST)
+        folded, stages, largest = _at_paces(shape_of(graph, node), twins_allowed(device), device.model,
+                                            tuple(sorted(device.resources.items())), fills, each)
+        return folded, stages, np.where(mapped <= largest, plain, inf)
 
     def fills(self, index: int) -> Floats:
         """Of a node without weights parts of the limits at the least, by sample; infinite where it has no engine."""
@@ -116,6 +102,34 @@ class FrameTables:
             rows = [self.own.plain(index, float(pace)) for pace in SAMPLES.tolist()]
             self.filled[index] = np.array([np.full(len(self.own.names), inf) if row is None else row for row in rows])
         return self.filled[index]
+
+
+@lru_cache(maxsize=1024)
+def _at_paces(shape: Shape, twins: bool, model_name: str, limits: tuple[tuple[str, float], ...], fills: float,
+              each: int) -> tuple[Floats, Floats, Floats]:
+    """By range, of a layer's folds that may be chosen: clocks at the least, those of stages, and the most that one fills.
+
+    A layer has a whole part of a pace; the last are infinite where there is none. Remembered, as many layers are alike.
+    """
+    rows, known = folds_of(shape, twins), dict(limits)
+    table = folds_of_one(shape, rows[rows[:, 3] > 0])
+    until, behind, edges = _until(table), table.tails, table.stages
+    resources = table.resources(dhm_model(model_name))
+    parts = np.array([resources[:, k] / known[r] for k, r in enumerate(resource_names(dhm_model(model_name))) if known.get(r)])
+    most, sums = parts.max(axis=0), parts.sum(axis=0)
+    folded, stages, largest = (np.full(len(WIDE), inf) for _ in range(3))
+    first, last = WIDE // each, np.append(WIDE[1:] - 1, LONGEST) // each
+    alike = np.stack([np.searchsorted(np.sort(own), clocks, side="right")
+                      for own in (table.steps, until) for clocks in (first, last)])
+    for own in np.split(np.arange(len(WIDE)), 1 + np.flatnonzero((alike[:, 1:] != alike[:, :-1]).any(axis=0))):
+        begin, end = first[own[0]], last[own[0]]
+        on = np.flatnonzero((table.steps <= end) & (until > begin))
+        if len(on):  # of those that are on offer all the while none is chosen that fills more than another
+            always = (table.steps[on] <= begin) & (until[on] > end)
+            on = on[sums[on] * (1 - ROUNDED) <= sums[on][always].min(initial=inf)]
+            folded[own] = (np.maximum(behind[on], fills * WIDE[own, None]) + edges[on]).min(axis=1)
+            stages[own], largest[own] = edges[on].min(), most[on].max()
+    return folded, stages, largest
 
 
 class Framed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, log2, prod
 
 import numpy as np
@@ -121,6 +122,7 @@ def block_resources(program: ArrayProgram, model_name: str) -> tuple[tuple[str, 
     return outline_resources(outline_of(program), model_name, logic, registers)
 
 
+@lru_cache(maxsize=1 << 15)
 def outline_resources(outline: Outline, model_name: str, control_logic: float = 0.0,
                       control_registers: float = 0.0) -> tuple[tuple[str, float], ...]:
     """Resources of an outline by the names boards use, with so much for control."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate
 from math import floor, prod
 from operator import or_
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from dovetail.cost.array_area import Outline, array_pieces, outline_resources, widest_sums
 from dovetail.hardware.arrays import jobs
 from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, Outside
-from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config
+from dovetail.hardware.arrays.layers import ArrayLayer, ArrayLayers, Config, Map
 from dovetail.hardware.arrays.popcount import counted_sums
 from dovetail.hardware.arrays.program import rounds_of
 from dovetail.hardware.arrays.stripes import outside_maps, round_of, rows_read
@@ -64,13 +64,21 @@ class Floors(NamedTuple):
 def least_clocks(layers: ArrayLayers, configs: Sequence[Config]) -> list[Floors]:
     """Clocks of a block at the least, for every configuration; those that have them in common are looked at once."""
     kin = [replace(c, packed=False, soft=0, input_buffers=2) for c in configs]  # clocks depend on none of these
-    between, found, works = barriers(layers), dict[Config, Floors](), dict[Config, list[_Work]]()
-    for config in dict.fromkeys(kin):
+    found = _floors_of_all(layers.layers, (layers.entry, layers.exit), frozenset(layers.maps.items()), frozenset(kin))
+    return [found[config] for config in kin]
+
+
+@lru_cache(maxsize=16)
+def _floors_of_all(every: tuple[ArrayLayer, ...], ends: tuple[str, str], maps: frozenset[tuple[str, Map]],
+                   configs: frozenset[Config]) -> dict[Config, Floors]:
+    """Those of every configuration. Remembered, as whoever chooses arrays and whoever bounds them ask the same."""
+    layers = ArrayLayers(every, *ends, dict(maps))
+    between, works = barriers(layers), dict[Config, list[_Work]]()
+    for config in configs:
         whole = replace(config, map_bytes=0)
         if whole not in works:
             works[whole] = [_work(layer, whole) for layer in layers.layers]
-        found[config] = _floors(layers, config, between, list(works[whole]))
-    return [found[config] for config in kin]
+    return {config: _floors(layers, config, between, list(works[replace(config, map_bytes=0)])) for config in configs}
 
 
 def _floors(layers: ArrayLayers, config: Config, between: Sequence[str | None], works: list[_Work]) -> Floors:
