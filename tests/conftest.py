@@ -192,14 +192,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         terminal.write_line(f"about {told} on {CORES} idle cores (tests/{DURATIONS.name}{also}){now}")
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Record the durations of the files that ran; files that are gone are dropped."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Record the durations of the files that ran; of a whole tier only these, as others have no test of it any more."""
     config = session.config
     if hasattr(config, "workerinput") or not config.getoption("--record-durations"):
         return
     known = _durations()
+    whole = config.args == config.getini("testpaths") and not (exitstatus or config.option.keyword or config.getoption("--deep"))
     for tier, files in SPENT.items():
-        known[tier] |= {file: round(spent, 1) for file, spent in files.items()}
+        known[tier] = ({} if whole else known[tier]) | {file: round(spent, 1) for file, spent in files.items()}
     kept = {tier: {file: spent for file, spent in sorted(files.items()) if (config.rootpath / file).exists()}
             for tier, files in known.items()}
     record = {"command": "pytest --record-durations", "unit": "processor seconds", **kept}

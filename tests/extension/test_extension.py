@@ -9,7 +9,8 @@ TITLES = {"operator": "Add an operator", "board": "Add a board", "solver": "Add 
 """Headings of docs/architecture.md by change."""
 
 
-@pytest.mark.parametrize("name", ["operator", "board", "solver", pytest.param(
+@pytest.mark.parametrize("name", ["board", "solver", pytest.param(
+    "operator", marks=pytest.mark.slow("compiles a copy of the package and plans with another operator")), pytest.param(
     "kernel", marks=pytest.mark.slow("runs a kernel in Triton's interpreter")), pytest.param(
     "engine", marks=pytest.mark.verilator)])
 def test_a_change_touches_the_files_that_the_document_lists(name, tmp_path):

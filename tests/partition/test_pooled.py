@@ -139,11 +139,12 @@ def test_a_ring_that_is_nearly_full_has_a_plan_near_its_bound(tmp_path: Path, na
     assert found.gap <= gap
 
 
-@pytest.mark.parametrize(("name", "board", "gap"), [("shufflenet", "fic:24", 0.02), ("densenet121", "fic:24", 0.04),
-                                                    ("inception_v1", "fic:6", 0.005)])
+@pytest.mark.parametrize(("name", "board", "gap"), [
+    ("shufflenet", "fic:24", 0.02), ("inception_v1", "fic:6", 0.005),
+    pytest.param("densenet121", "fic:24", 0.04, marks=pytest.mark.deep("another large network on the first one's boards"))])
 def test_a_plan_along_many_boards_is_near_its_bound(name: str, board: str, gap: float) -> None:
-    """Of the first, seventeen nodes take three quarters of a board each; the third's plans of the relaxation find no room as they
-    are, so nodes are cut between the candidates.
+    """Of the first, seventeen nodes take three quarters of a board each; the second's plans of the relaxation find no room as
+    they are, so nodes are cut between the candidates.
     """
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
     found, _ = make_plan(graph_to_plan(light)[0], load_platform(board), Options(fill=1.0))
