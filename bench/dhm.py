@@ -2,9 +2,10 @@
 
 `python bench/dhm.py --json FILE [--part NAME ...]`. Weights are Gaussian int8, every filter scaled to 127, seed 0. Areas are
 Yosys counts before place and route; only the ECP5 clock is a router's. `layers` (area of 16 layers against the model) and
-proofs (bench/lib/proofs) run when named: random networks, modules of compact networks at their sizes, the example over 200
-images, toggles, a folded design in synthesis. Syntheses are kept in the cache of `dovetail`. Times are of the clock, and of the
-processor where that says more on a busy machine. A part that lacks a tool says which and ends with 2.
+proofs (bench/lib/proofs) run when named: random networks, the same in a second simulator, modules of compact networks at
+their sizes, the example over 200 images, toggles, a folded design in synthesis. Syntheses are kept in the cache of
+`dovetail`. Times are of the clock, and of the processor where that says more on a busy machine. A part that lacks a tool says
+which and ends with 2.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from lib.proofs.activity import activity
 from lib.proofs.folded_area import folded_area
 from lib.proofs.images import example_images
 from lib.proofs.modules import modules
-from lib.proofs.random_networks import random_networks
+from lib.proofs.random_networks import random_networks, two_simulators
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 ALM_TARGETS = {"alm_3_64_3x3": (64, 16_000.0, 53_610.0), "alm_3_32_3x3": (32, 8_000.0, 21_147.0)}
@@ -237,8 +238,8 @@ def peers() -> dict[str, Any]:
 
 
 WHEN_NAMED: dict[str, Callable[[], dict[str, Any]]] = {
-    "layers": layer_areas, "random": random_networks, "modules": modules, "images": example_images, "activity": activity,
-    "folded": folded_area}
+    "layers": layer_areas, "random": random_networks, "two_simulators": two_simulators, "modules": modules,
+    "images": example_images, "activity": activity, "folded": folded_area}
 """Areas of layers, designs against the reference, toggles, a folded design in synthesis: proofs alone take half an hour."""
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "multipliers": multipliers, "fmax": fmax,

@@ -83,6 +83,13 @@ def test_verify_prints_its_contract(build: Path, capsys: pytest.CaptureFixture[s
     assert found["first_mismatch"] is None
 
 
+def test_verify_asks_a_second_simulator(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = output_json(capsys, "verify", str(build), "--frames", "2", "--icarus")
+    assert [s["backend"] for s in found["segments"]].count("icarus") == 1
+    assert main(["verify", str(build), "--frames", "2", "--icarus"]) == 0
+    assert "fpga0 (icarus)" in capsys.readouterr().out
+
+
 def test_verify_holds_the_simulated_clocks_against_the_plan(build: Path, tmp_path: Path,
                                                             capsys: pytest.CaptureFixture[str]) -> None:
     found = output_json(capsys, "verify", str(build), "--frames", "4")["clocks"]

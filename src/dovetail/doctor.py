@@ -119,6 +119,7 @@ def _package(group: str, name: str, purpose: str, remedy: str, absent: Presence)
 
 def _tools() -> Iterator[Finding]:
     yield _asked("tool", "Verilator", "simulates FPGA parts", lambda: tools.find_verilator().version)
+    yield _asked("tool", "Icarus Verilog", "simulates FPGA parts for verify --icarus", lambda: tools.find_icarus().version)
     yield _asked("tool", "C++ compiler", "compiles simulators", lambda: tools.find_compiler().version)
     yield _asked("tool", "Yosys", "counts resources of FPGA parts", _yosys)
     yield _asked("tool", "nextpnr-ecp5", "tells the clock of ECP5 designs", lambda: find_nextpnr().version)

@@ -166,14 +166,16 @@ def versions() -> dict[str, str]:
 
 
 def verify_build(build: Build, frames: int | None = None, progress: Progress = silent,
-                 remember: bool = True) -> Verification:
+                 remember: bool = True, icarus: bool = False) -> Verification:
     """Run a build against the reference and remember the outcome in `verification.json`, unless it has other weights.
+
+    With `icarus` a second simulator, Icarus Verilog, runs the simulated FPGA parts, too.
 
     Raises:
         UsageError: less than one frame.
         ToolError: a simulator is missing or failed.
     """
-    outcome = verification.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total))
+    outcome = verification.verify(build, frames, lambda stage, done, total: progress(f"verify {stage}", done, total), icarus)
     if remember:
         replace_text(build.folder / "verification.json", dump({"schema": SCHEMA, **verification_json(outcome)}))
     return outcome

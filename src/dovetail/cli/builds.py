@@ -37,6 +37,8 @@ def add_commands(commands: options.Commands) -> None:
                                "dovetail verify build/model --frames 64 --json -")
     verify.add_argument("--frames", type=int, help="frames to run: up to 64 stored samples, then seeded random ones (default: 64 "
                         "or as many as are simulated in a minute, at least 2)")
+    verify.add_argument("--icarus", action="store_true", help="run 2 frames of each simulated FPGA part in Icarus Verilog, too: "
+                        "from an unknown state, and from a random one with a reset in the middle of a frame (slow)")
     add_weights(verify)
 
     run = commands.on_build("run", "inference over the plan's devices", "dovetail run build/model -i x.npy -o y.npy")

@@ -23,6 +23,7 @@ from dovetail.fpga.engines.lq import Datapath, coded_window
 from dovetail.fpga.host_port import with_host_port
 from dovetail.fpga.mapping import coded_rescale, stream_formats
 from dovetail.fpga.packing import Integers, as_pixels, to_packets
+from dovetail.fpga.toolchain.icarus import simulate_in_icarus
 from dovetail.fpga.toolchain.simulate import Simulation, simulate
 from dovetail.fpga.toolchain.simulator import Simulator
 from dovetail.fpga.toolchain.verilate import Counted, build, cycles_of
@@ -109,6 +110,14 @@ class FpgaPart:
                     on_frame: Callable[[int], None] | None = None) -> dict[str, Array]:
         """The same numbers with sources that pause and sinks that make wait, as buses do; not for emulated parts."""
         return self._tensors(simulate(self.design, self.streams(inputs), seed, on_frame))
+
+    def run_in_icarus(self, inputs: Mapping[str, Array], unknown: bool) -> dict[str, Array]:
+        """The same numbers from a second simulator, with stalls; not for emulated parts.
+
+        What holds state is `unknown` at first; else random, and the first frame is broken off by a reset.
+        """
+        reset_at, start_seed = (None, None) if unknown else (self.design.latency_cycles // 2 + 1, 1)
+        return self._tensors(simulate_in_icarus(self.design, self.streams(inputs), 1, reset_at, start_seed))
 
     def streams(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """What all inputs of the design take: frames, and once the weights that are loaded."""

@@ -36,6 +36,8 @@ SIMULATED_S = 60.0
 """What simulating the frames that `verify` chooses may take, if that is more than the fewest. Chosen, not measured."""
 STALLED_FRAMES = 4
 """Frames `verify` repeats under random stalls on every simulated part."""
+ICARUS_FRAMES = 2
+"""Frames `verify` repeats in Icarus, which takes some hundred times as long as Verilator."""
 JOINED_FRAMES = 16
 """Frames `verify` sends through boards that are joined by links, at most."""
 CLOCKS = {"one_frame": "one frame", "interval": "between frames"}
@@ -148,10 +150,11 @@ def choose_frames(build: Build, simulated: dict[str, Simulation], progress: Prog
     return frames, note, found if frames == FEWEST_FRAMES else {}
 
 
-def verify(build: Build, frames: int | None = None, progress: Progress | None = None) -> Verification:
+def verify(build: Build, frames: int | None = None, progress: Progress | None = None, icarus: bool = False) -> Verification:
     """Run the build and compare every boundary tensor with the reference, exactly; stops at the first wrong one.
 
-    Without `frames` there are as many as simulation is fast enough for (see `choose_frames`).
+    Without `frames` there are as many as simulation is fast enough for (see `choose_frames`). With `icarus` a second simulator
+    runs the simulated parts, too.
     """
     start, note, known = time.monotonic(), "", Results()
     simulated: dict[str, Simulation] = {}
@@ -173,7 +176,8 @@ def verify(build: Build, frames: int | None = None, progress: Progress | None = 
         try:
             results = known.get(segment.name) or part.run(gather(segment, memory), on_frame)
             mismatch = (_compare(segment, part, results, expected)
-                        or _compare_stalled(segment, part, memory, expected, progress))
+                        or _compare_stalled(segment, part, memory, expected, progress)
+                        or (_compare_in_icarus(segment, part, memory, expected, ran, progress) if icarus else None))
         except MismatchError as fault:
             mismatch = _faulty(segment, part, str(fault), gather(segment, memory))
             break
@@ -253,6 +257,23 @@ def _compare_stalled(segment: Segment, part: RunnablePart, memory: Mapping[str, 
     few = {name: x[:STALLED_FRAMES] for name, x in gather(segment, memory).items()}
     on_frame = watch(progress, f"{segment.name} with stalls", part, len(next(iter(few.values()))))
     return _compare(segment, part, part.run_stalled(few, 1, on_frame), expected)
+
+
+def _compare_in_icarus(segment: Segment, part: RunnablePart, memory: Mapping[str, Array], expected: Mapping[str, Array],
+                       ran: list[Mapping[str, str]], progress: Progress | None) -> Mismatch | None:
+    """A few frames of a simulated part in the second simulator: from an unknown state, and from a random one with a reset."""
+    if not isinstance(part, FpgaPart) or part.emulated:
+        return None
+    few = {name: x[:ICARUS_FRAMES] for name, x in gather(segment, memory).items()}
+    for done, unknown in enumerate((True, False)):
+        if progress is not None:
+            progress(f"{segment.name} in Icarus", done, 2)
+        mismatch = _compare(segment, part, part.run_in_icarus(few, unknown), expected)
+        if mismatch is not None:
+            return replace(mismatch, backend="icarus")
+    ran.append({"name": segment.name, "device": segment.device, "backend": "icarus",
+                "note": "from an unknown state, and from a random one with a reset in the first frame"})
+    return None
 
 
 def _faulty(segment: Segment, part: RunnablePart, fault: str, inputs: Mapping[str, Array]) -> Mismatch:

@@ -102,7 +102,8 @@ def verify_command(options: argparse.Namespace) -> int:
     """Run `dovetail verify`."""
     build = _opened(options)
     with progress_bar() as progress:
-        outcome = pipeline.verification_json(pipeline.verify_build(build, options.frames, progress, options.weights is None))
+        outcome = pipeline.verification_json(pipeline.verify_build(build, options.frames, progress, options.weights is None,
+                                                                   options.icarus))
     if options.weights is None:
         pipeline.write_report(build)
     if options.json is not None:

