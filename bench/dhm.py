@@ -46,6 +46,7 @@ from lib.peers.layers import SAME, gaussian, integer_network
 from lib.peers.measured import missing
 from lib.peers.simulation import simulation_figures
 from lib.proofs.activity import activity
+from lib.proofs.coverage import coverage
 from lib.proofs.folded_area import folded_area
 from lib.proofs.images import example_images
 from lib.proofs.modules import modules
@@ -238,8 +239,8 @@ def peers() -> dict[str, Any]:
 
 
 WHEN_NAMED: dict[str, Callable[[], dict[str, Any]]] = {
-    "layers": layer_areas, "random": random_networks, "two_simulators": two_simulators, "modules": modules,
-    "images": example_images, "activity": activity, "folded": folded_area}
+    "layers": layer_areas, "random": random_networks, "two_simulators": two_simulators, "coverage": coverage,
+    "modules": modules, "images": example_images, "activity": activity, "folded": folded_area}
 """Areas of layers, designs against the reference, toggles, a folded design in synthesis: proofs alone take half an hour."""
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "area": area, "vgg16": vgg16, "shapes": shapes, "adders": adders, "multipliers": multipliers, "fmax": fmax,

@@ -23,7 +23,8 @@ OURS = "-fno-sanitize=signed-integer-overflow"
 def sanitized(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A compiler whose programs end where they read or write what is not theirs, or do what C++ does not define."""
     compiler = tmp_path / "g++"
-    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} -fsanitize=address,undefined -fno-sanitize-recover=all {OURS} "$@"\n')
+    compiler.write_text(
+        f'#!/bin/sh\nexec {shutil.which("g++")} -fsanitize=address,undefined -fno-sanitize-recover=all {OURS} "$@"\n')
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path / "cache"))

@@ -32,6 +32,9 @@
 #include "ports.h"
 #include "stall.h"
 #include "verilated.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
 
 namespace {
 
@@ -435,5 +438,8 @@ int main(int count, char** arguments) {
         if (code != kDone) return code;
     }
     model.final();
+#if VM_COVERAGE
+    context.coveragep()->write((folder + "/coverage.dat").c_str());
+#endif
     return kDone;
 }

@@ -8,6 +8,7 @@ lands in `Simulation.high_water` under the instance path below the top module, a
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,8 +67,11 @@ def simulate(design: Design, inputs: Mapping[str, Integers], stall_seed: int | N
 
 
 def simulate_many(jobs: Sequence[tuple[Design, Mapping[str, Integers]]], stall_seed: int | None = None,
-                  on_frame: Callable[[int], None] | None = None) -> list[Simulation]:
-    """Simulate many designs with one build, one after another, each as `simulate` would."""
+                  on_frame: Callable[[int], None] | None = None, covered: Path | None = None) -> list[Simulation]:
+    """Simulate many designs with one build, one after another, each as `simulate` would.
+
+    `covered` is a file for what of the Verilog was executed, as `verilator_coverage` reads it.
+    """
     if not jobs:
         return []
     start = time.monotonic()
@@ -77,7 +81,7 @@ def simulate_many(jobs: Sequence[tuple[Design, Mapping[str, Integers]]], stall_s
         if design not in distinct:
             distinct.append(design)
     cycles = sum(cycles_of(design, count) for (design, _), count in zip(jobs, frames, strict=True))
-    program = build(distinct, cycles / len(distinct))
+    program = build(distinct, cycles / len(distinct), covered=covered is not None)
     with scratch_folder() as folder:
         lines = []
         for index, ((design, inputs), count) in enumerate(zip(jobs, frames, strict=True)):
@@ -89,6 +93,8 @@ def simulate_many(jobs: Sequence[tuple[Design, Mapping[str, Integers]]], stall_s
         began = time.monotonic()
         told = _run(program, folder, distinct, on_frame)
         ended = time.monotonic()
+        if covered is not None:
+            shutil.copy(folder / "coverage.dat", covered)
         return [_collect(folder, index, design, count, told[distinct.index(design)], ended - start, ended - began)
                 for index, ((design, _), count) in enumerate(zip(jobs, frames, strict=True))]
 

@@ -33,7 +33,7 @@ VERILATOR_OPTIONS = (
     *("--prefix", "Bundle", "--top-module", "dovetail_bundle", "--Mdir", "generated"),
 )
 """No tables of logic: engines have no logic that becomes one, and to look for it in products made of gates takes 27 s of 31."""
-COMPILE_OPTIONS = ("-std=c++17", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVL_TIME_CONTEXT", "-w",
+COMPILE_OPTIONS = ("-std=c++17", "-DVERILATOR=1", "-DVM_SC=0", "-DVL_TIME_CONTEXT", "-w",
                    "-fPIC", "-fvisibility=hidden")
 WORD_ARITHMETIC = "-mtune-ctrl=^himode_math"
 """Keeps GCC on x86 from arithmetic in 16 bits, whose constants stall the decoder: 3 to 8 filters of 3x3 run twice as fast."""
@@ -104,6 +104,8 @@ class BuildTarget:
     """Whether it is compiled without optimisation, for a run that is shorter than the optimisation."""
     savable: bool = False
     """Whether its state can be saved, for a run that may be stopped and go on."""
+    covered: bool = False
+    """Whether it counts what of the Verilog was executed and which bits changed."""
 
     @property
     def shared(self) -> bool:
@@ -111,12 +113,13 @@ class BuildTarget:
 
     @property
     def verilator_options(self) -> tuple[str, ...]:
-        return (*VERILATOR_OPTIONS, *(("--trace-fst",) if self.trace else ()), *(("--savable",) if self.savable else ()))
+        return (*VERILATOR_OPTIONS, *(("--trace-fst",) if self.trace else ()), *(("--savable",) if self.savable else ()),
+                *(("--coverage-line", "--coverage-toggle") if self.covered else ()))
 
     @property
     def compile_options(self) -> tuple[str, ...]:
         return (*COMPILE_OPTIONS, f"-DVM_TRACE={self.trace:d}", f"-DVM_TRACE_FST={self.trace:d}",
-                *(("-DVM_SAVABLE=1",) if self.savable else ()))
+                *(("-DVM_SAVABLE=1",) if self.savable else ()), f"-DVM_COVERAGE={self.covered:d}")
 
     def link_options(self, verilator: Tool) -> tuple[str, ...]:
         """Newer Verilators write waveforms with the system's lz4, older ones bring their own."""
@@ -128,13 +131,14 @@ Counted = Callable[[int, int], None]
 """Told how many of how many compilations are done."""
 
 
-def build(designs: Sequence[Design], cycles: float = inf, progress: Counted | None = None) -> Path:
+def build(designs: Sequence[Design], cycles: float = inf, progress: Counted | None = None, covered: bool = False) -> Path:
     """Folder with the simulation program of these designs, and with the memory images they read; cached by content.
 
     The folder must be the working directory of the program. `cycles` says how long a design is about to be simulated.
     """
     harness = Path(__file__).with_name("harness.cpp")
-    return build_target(BuildTarget(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES), progress)
+    return build_target(BuildTarget(bundle_files(designs), harness, PROGRAM, quick=cycles <= QUICK_CYCLES, covered=covered),
+                        progress)
 
 
 def cycles_of(design: Design, frames: float) -> float:

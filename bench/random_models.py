@@ -1,0 +1,96 @@
+"""Random ONNX models from a grammar, random plans of them, and damaged files, by the thousands: no wrong number, no traceback.
+
+`python bench/random_models.py [--part integers|plans|damaged] [--cases N] [--jobs 2] --json FILE`. `integers`: floats equal
+those of ONNX Runtime within 0.1 % of the largest; integers equal ONNX Runtime's on the exported QDQ model, and those of that
+model read again. `plans`: every node on any device, split anywhere, on a board drawn too; the build in its folder is read
+again and verified over two frames, RTL in Verilator, GPU parts in Triton's interpreter. `damaged`: models, boards, samples,
+plans, TFLite files and requests with changed nodes, fields or bytes are read or refused in one line, within 10 s of processor
+time. Cases are numbered, a number is a seed, and FILE is gone on from; `--first` and `--cases` choose others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lib import random_cases
+
+DEFAULTS = {"integers": 20_000, "plans": 500, "damaged": 100_000}
+"""Cases of a part unless told."""
+CHUNK = {"integers": 20, "plans": 1, "damaged": 500}
+"""Cases that a process is given at once."""
+KEEP_S = 10.0
+"""Seconds between two writings of the file."""
+PARTS: dict[str, Callable[[int], random_cases.Outcome]] = {
+    "integers": random_cases.integers, "plans": random_cases.planned, "damaged": random_cases.damaged}
+
+
+def some(part: str, first: int, count: int) -> tuple[list[tuple[int, str, str]], int]:
+    """What became of some cases, and the most memory that this process has held, in MB."""
+    found = []
+    for number in range(first, first + count):
+        try:
+            kind, what = PARTS[part](number)
+        except Exception as error:  # a traceback is what is looked for
+            kind, what = "traceback", f"{type(error).__name__}: {error}"
+        found.append((number, kind, what[:400]))
+    return found, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def campaign(part: str, first: int, cases: int, jobs: int, record: dict[str, Any], keep: Callable[[], None]) -> None:
+    """Run the cases that the record lacks; ends of cases are counted, and those that are wrong are named."""
+    record.update({"first": first, "outcomes": record.get("outcomes", {}), "wrong": record.get("wrong", [])})
+    counts, began, kept = Counter(record["outcomes"]), time.monotonic(), time.monotonic()
+    before, start = record.get("wall_s", 0.0), first + record.get("cases", 0)
+    tasks = [(part, n, min(CHUNK[part], first + cases - n)) for n in range(start, first + cases, CHUNK[part])]
+    with ProcessPoolExecutor(jobs, max_tasks_per_child=None) as pool:
+        for found, memory in pool.map(some, *zip(*tasks, strict=True)) if tasks else ():
+            counts.update(kind for _, kind, _ in found)
+            record["wrong"] += [f"{number}: {what}" for number, kind, what in found if kind in random_cases.WRONG]
+            record.update({"cases": record.get("cases", 0) + len(found), "outcomes": dict(sorted(counts.items())),
+                           "memory_mb": max(memory, record.get("memory_mb", 0)), "wall_s": before + time.monotonic() - began})
+            if time.monotonic() - kept > KEEP_S:
+                kept = time.monotonic()
+                keep()
+                print(f"{part}: {record['cases']} of {cases}, {len(record['wrong'])} wrong", flush=True)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--part", choices=PARTS, action="append", help="only this; repeatable")
+    usual = ", ".join(f"{count:,} {part}" for part, count in DEFAULTS.items())
+    arguments.add_argument("--cases", type=int, help=f"of each part (default: {usual})")
+    arguments.add_argument("--first", type=int, default=0, help="number of the first case")
+    arguments.add_argument("--jobs", type=int, default=2)
+    arguments.add_argument("--json", type=Path, required=True)
+    options = arguments.parse_args()
+    document = json.loads(options.json.read_text(encoding="utf-8")) if options.json.exists() else {}
+
+    def keep() -> None:
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+    for part in options.part or PARTS:
+        record = document.setdefault(part, {})
+        if record.get("first", options.first) != options.first:
+            sys.exit(f"{options.json}: {part} begins at {record['first']}, not {options.first}; name another file")
+        campaign(part, options.first, options.cases or DEFAULTS[part], options.jobs, record, keep)
+        record.update({"date": datetime.now(UTC).date().isoformat(), "versions": f"Python {platform.python_version()}, "
+                       f"{platform.machine()}", "command": f"python bench/random_models.py --part {part} --json FILE",
+                       "status": "missed" if record["wrong"] else "ok"})
+        keep()
+        print(f"{part}: {record['cases']} cases, {record['outcomes']}, {len(record['wrong'])} wrong", *record["wrong"], sep="\n")
+    return 1 if any(document[part]["wrong"] for part in options.part or PARTS) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
