@@ -187,6 +187,20 @@ def test_zeros_around_a_rectified_map_join_the_pooling_behind_them(tmp_path: Pat
         np.testing.assert_allclose(found, run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
 
 
+def test_a_pad_of_whole_windows_stays_a_node(tmp_path: Path) -> None:
+    make = helper.make_node
+    nodes = [make("Conv", ["image", "w"], ["c"], "conv"), make("Relu", ["c"], ["r"], "act"),
+             make("Pad", ["r", "pads"], ["p"], "pad"),
+             make("Pad", ["p", "pads"], ["q"], "more"),
+             make("MaxPool", ["q"], ["y"], "pool", kernel_shape=[2, 2], strides=[2, 2])]
+    constants = {"w": weights(3, 2, 3, 3), "pads": np.asarray([0, 0, 1, 0, 0, 0, 0, 1], dtype=np.int64)}
+    path = save(tmp_path / "m.onnx", nodes, [1, 2, 6, 6], ("y", [1, 3, 3, 3]), constants)
+    graph = read_onnx(path).graph
+    assert [n.op.kind for n in graph.nodes] == ["Conv", "Pad", "Pad", "MaxPool"]
+    x = np.random.default_rng(1).standard_normal((1, 2, 6, 6)).astype(np.float32)
+    np.testing.assert_allclose(run_float(graph, {"image": x})["y"], run_onnx(path.read_bytes(), {"image": x})["y"], atol=1e-5)
+
+
 def test_a_pad_that_others_read_stays_a_node(tmp_path: Path) -> None:
     make = helper.make_node
     nodes = [make("Pad", ["image", "pads"], ["p"], "pad"), make("Relu", ["p"], ["r"], "relu"),

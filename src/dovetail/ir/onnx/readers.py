@@ -159,9 +159,11 @@ def _imaged(reader: Reader, proto: Any) -> None:
 
 
 def _max_pool(reader: Reader, proto: Any, a: Attributes) -> None:
-    window = _window(reader, proto, a, tuple(a.get("kernel_shape", ())))
+    kernel = tuple(a.get("kernel_shape", ()))
+    window = _window(reader, proto, a, kernel)
     if proto.input[0] in reader.padding and any(p >= window.reach[i % 2] for i, p in enumerate(window.pads)):
-        raise reader.unsupported(proto, "a window of zeros alone; shrink the padding before it")
+        _keep_padding(reader, proto.input[0])  # a window of zeros alone
+        window = _window(reader, proto, a, kernel)
     reader.add(proto, MaxPool(window))
 
 
@@ -384,6 +386,17 @@ def _pad(reader: Reader, proto: Any, a: Attributes) -> None:
     top, left, bottom, right = reader.padding.get(proto.input[0], (0, 0, 0, 0))
     reader.padding[proto.output[0]] = (top + pads[2], left + pads[3], bottom + pads[6], right + pads[7])
     reader.alias[proto.output[0]] = proto.input[0]
+    reader.padded[proto.output[0]] = proto
+
+
+def _keep_padding(reader: Reader, value: str) -> None:
+    """Nodes for padding that was to become part of windows."""
+    if value in reader.padding:
+        node = reader.padded[value]
+        _keep_padding(reader, node.input[0])
+        del reader.padding[value], reader.alias[value]
+        reader.reasons[value] = "a window of zeros alone reads it"
+        reader.add_foreign(node)
 
 
 def _absorbed(reader: Reader, proto: Any) -> bool:

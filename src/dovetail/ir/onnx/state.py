@@ -41,6 +41,8 @@ class Reader:
     """The operator types that read each value that somebody reads; "" stands for the graph's outputs."""
     padding: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     """Zero padding (above, left, below, right) that the readers of a value take into their windows."""
+    padded: dict[str, Any] = field(default_factory=dict)
+    """The nodes of that padding, by the value they write."""
     moved: dict[str, tuple[str, tuple[Step, ...]]] = field(default_factory=dict)
     """For tensors that are another one's values in other places: that one, and the movements from it."""
     traces: bool = True
