@@ -6,6 +6,7 @@ Every choice is drawn from `rng`; Hypothesis draws one that it can shrink.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -158,9 +159,9 @@ def change_document(document: Any, rng: Random) -> None:
             case 0:
                 del above[key]
             case 1 if isinstance(above, list):
-                above.append(above[key])
+                above.append(deepcopy(above[key]))
             case _:
-                above[key] = rng.choice(JSON)
+                above[key] = deepcopy(rng.choice(JSON))
 
 
 def _fields(value: Any) -> Iterator[tuple[Any, Any]]:

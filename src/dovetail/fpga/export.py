@@ -19,6 +19,7 @@ from dovetail.fpga.axi.striped import master_names
 from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.export_pages import filled, link_page, readme
 from dovetail.fpga.toolchain.place import core_pins, device_of, pin_wrapper
+from dovetail.fpga.zynq import zynq_files
 from dovetail.platform.load import is_part
 
 TOP_VARIABLE = "DOVETAIL_TOP"
@@ -122,7 +123,8 @@ def export_project(design: Design, vendor: str, family: str, clock_hz: float, pa
         found |= {f"host/{name}": text for name, text in {**shell.documents(), "LINK.md": link_page(shell)}.items()}
         found |= {f"host/{MEMORY_FILE}": shell.memory_image} if outside is not None else {}
     tops = {name: f"{TOP_VARIABLE}={name} {tool.command}" for name in project.tops}
-    return {**found, "README.md": readme(design, shell, tool.tool, tool.command, tops, project.part, clock_hz)}
+    page = readme(design, shell, tool.tool, tool.command, tops, project.part, clock_hz) + str(found.get("README.md", ""))
+    return {**found, "README.md": page}
 
 
 def _quartus(project: Project) -> dict[str, str]:
@@ -142,7 +144,8 @@ def _vivado(project: Project) -> dict[str, str]:
         return found
     buses = "\n".join(f"ipx::associate_bus_interfaces -busif {name} -clock clk [ipx::current_core]"
                       for name in project.bus_interfaces)
-    return {**found, "package_ip.tcl": _script(project, "vivado_ip.tcl", sources=sources, buses=buses)}
+    return {**found, "package_ip.tcl": _script(project, "vivado_ip.tcl", sources=sources, buses=buses),
+            **zynq_files(project.shell, project.part, project.clock_hz, [*project.verilog, *project.images])}
 
 
 def _oss(project: Project) -> dict[str, str]:
