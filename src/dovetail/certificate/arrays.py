@@ -126,13 +126,18 @@ class Arrays:
         return longest, least_clocks(longest, self.configs)
 
     def _first(self, cut: int) -> int:
-        """The number of the first layer behind a cut among those of the longest run."""
-        behind = set(self.nodes(cut))
-        return next(i for i, layer in enumerate(self._floors[0].layers) if layer.node in behind)
+        """The number of the first layer behind a cut among those of the longest run; how many these are where none is.
+
+        A node that is a layer of its own behind the cut may be part of one that begins in front of it.
+        """
+        behind, layers = set(self.nodes(cut)), self._floors[0].layers
+        return next((i for i, layer in enumerate(layers) if layer.node in behind), len(layers))
 
     def floors(self, cut: int, alone: bool = False) -> Floats:
         """Clocks of every array behind a cut at the least: between frames, or of one `alone`."""
-        first, floors = self._first(cut), self._floors[1]
+        first, (longest, floors) = self._first(cut), self._floors
+        if first == len(longest.layers):
+            return np.zeros(len(floors))
         return np.array([(f.alone if alone else f.between)[first] for f in floors])
 
     @cached_property

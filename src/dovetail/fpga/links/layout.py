@@ -96,15 +96,23 @@ class Layout:
         self.laid[source.device, source.key, device] = key, cells
         return key, cells
 
-    def sources_of(self, binding: Binding, port: StreamPort, device: str) -> list[Source]:
-        """The streams that hold what an input reads: of other segments, or of the host."""
+    def sources_of(self, binding: Binding, port: StreamPort, device: str, program: Program) -> list[Source]:
+        """The streams that hold what an input reads: of other segments, or of the host, which may have shares of it."""
         found = []
         for segment in self.segments:
             for index, write in enumerate(segment.writes):
                 if write.tensor == binding.tensor and _meets(write.region, binding.region):
                     found.append(Source(segment.device, ("core", segment.name, index),
                                          self.designs[segment.name].outputs[index], write.region))
-        return found or [self.host_input(binding, port, device)]
+        if not found:
+            return [self.host_input(binding, port, device)]
+        for write in (w for s in program.segments if s not in self.segments for w in s.writes):
+            if write.tensor == binding.tensor and _meets(write.region, binding.region):
+                share = tuple((max(a[0], b[0]), min(a[1], b[1])) for a, b in zip(write.region, binding.region, strict=True))
+                channels, height, width = (stop - start for start, stop in (*share, (0, 1), (0, 1))[1:4])
+                found.append(self.host_input(replace(binding, region=share),
+                                             replace(port, channels=channels, height=height, width=width), device))
+        return found
 
     def host_input(self, binding: Binding, port: StreamPort, device: str) -> Source:
         """The host's stream of a region, which all who read the same share."""
@@ -116,10 +124,10 @@ class Layout:
             site.inputs.append((replace(port, name=f"in{known[asked]}", at_once=None), binding))
         return Source(entry, ("host", known[asked]), site.inputs[known[asked]][0], binding.region)
 
-    def read(self, segment: Segment, index: int) -> None:
+    def read(self, segment: Segment, index: int, program: Program) -> None:
         """Lay what one input of a segment reads."""
         binding, port = segment.reads[index], self.designs[segment.name].inputs[index]
-        sources = self.sources_of(binding, port, segment.device)
+        sources = self.sources_of(binding, port, segment.device, program)
         alone = len(sources) == 1 and sources[0].region == binding.region
         waits = len(sources) > 1 or len(segment.reads) > 1
         parts = []
@@ -144,7 +152,7 @@ class Layout:
         """Everything that these segments read, and what others want of them."""
         for segment in self.segments:
             for index in range(len(segment.reads)):
-                self.read(segment, index)
+                self.read(segment, index, program)
             for index, port in enumerate(self.designs[segment.name].inputs):
                 if port.loads:
                     self.load(segment, index, port)

@@ -17,7 +17,7 @@ from dovetail.ir.tensor import Array, Shape
 
 MAGIC = b"TFL3"
 """Bytes 4 to 8 of a file."""
-DAMAGED = (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, OverflowError)
+DAMAGED = (struct.error, IndexError, ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
 """What reading a table raises whose offsets lead nowhere."""
 MAX_TABLES = 200_000
 """Tensors or operators of a file: thousands are many."""
