@@ -12,21 +12,24 @@ import random_models
 from dovetail.ir import Array, Graph
 from lib import random_cases
 
+MENDED = (16, 41)
+"""A cut between a convolution and the clip that joins it; shares of a tensor that a board reads from another and the host."""
+
 
 def test_random_models_equal_onnx_runtime() -> None:
-    found = [random_cases.integers(seed) for seed in range(30)]
+    found = [random_cases.integers(seed) for seed in (*range(30), 12_051)]
     assert {kind for kind, _ in found} <= {"equal", "not finite"}, found
     assert sum(kind == "equal" for kind, _ in found) > 25
 
 
 def test_damaged_files_are_read_or_refused_in_one_line() -> None:
-    kinds = [random_cases.damaged(seed)[0] for seed in range(120)]
+    kinds = [random_cases.damaged(seed)[0] for seed in (*range(120), 74_289)]
     assert set(kinds) == {"read", "refused"}
 
 
 @pytest.mark.verilator
 def test_random_plans_of_random_models_are_built_and_exact() -> None:
-    found = [random_cases.planned(seed)[0] for seed in (0, 2, 7)]
+    found = [random_cases.planned(seed)[0] for seed in (0, 2, 7, *MENDED)]
     assert all(kind.startswith("equal: ") for kind in found), found
     assert {"verilator", "triton"} <= {part for kind in found for part in kind.removeprefix("equal: ").split("+")}
 
