@@ -83,11 +83,14 @@ def test_verify_prints_its_contract(build: Path, capsys: pytest.CaptureFixture[s
     assert found["first_mismatch"] is None
 
 
-def test_verify_asks_a_second_simulator(build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_asks_a_second_simulator(build: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     found = output_json(capsys, "verify", str(build), "--frames", "2", "--icarus")
     assert [s["backend"] for s in found["segments"]].count("icarus") == 1
     assert main(["verify", str(build), "--frames", "2", "--icarus"]) == 0
     assert "fpga0 (icarus)" in capsys.readouterr().out
+    monkeypatch.setenv("DOVETAIL_ICARUS", "/nowhere/iverilog")
+    assert main(["verify", str(build), "--icarus"]) == 2
+    assert "DOVETAIL_ICARUS=/nowhere/iverilog is not an executable file" in capsys.readouterr().err
 
 
 def test_verify_holds_the_simulated_clocks_against_the_plan(build: Path, tmp_path: Path,

@@ -19,6 +19,7 @@ from dovetail.fpga.locate import wrong_engine
 from dovetail.fpga.packing import first_wrong
 from dovetail.fpga.part import FpgaPart
 from dovetail.fpga.toolchain.simulate import Simulation
+from dovetail.fpga.toolchain.tools import find_icarus
 from dovetail.fpga.toolchain.verilate import QUICK_CYCLES, cycles_of
 from dovetail.ir import Array, slices
 from dovetail.numerics.reference import run_integer
@@ -158,6 +159,8 @@ def verify(build: Build, frames: int | None = None, progress: Progress | None = 
     """
     start, note, known = time.monotonic(), "", Results()
     simulated: dict[str, Simulation] = {}
+    if icarus:
+        find_icarus()  # before anything is simulated
     if frames is None:
         frames, note, known = choose_frames(build, simulated, progress)
     check_frames(frames)
