@@ -5,7 +5,8 @@ those of ONNX Runtime within 0.1 % of the largest; integers equal ONNX Runtime's
 model read again. `plans`: every node on any device, split anywhere, on a board drawn too; the build in its folder is read
 again and verified over two frames, RTL in Verilator, GPU parts in Triton's interpreter. `damaged`: models, boards, samples,
 plans, TFLite files and requests with changed nodes, fields or bytes are read or refused in one line, within 10 s of processor
-time. Cases are numbered, a number is a seed, and FILE is gone on from; `--first` and `--cases` choose others.
+time. Cases are numbered, a number is a seed, and FILE is gone on from, with what was wrong in it; `--first` and `--cases`
+choose others.
 """
 
 from __future__ import annotations
@@ -48,21 +49,38 @@ def some(part: str, first: int, count: int) -> tuple[list[tuple[int, str, str]],
 
 
 def campaign(part: str, first: int, cases: int, jobs: int, record: dict[str, Any], keep: Callable[[], None]) -> None:
-    """Run the cases that the record lacks; ends of cases are counted, and those that are wrong are named."""
-    record.update({"first": first, "outcomes": record.get("outcomes", {}), "wrong": record.get("wrong", [])})
+    """Run the cases that the record lacks, after those that were wrong; ends of cases are counted, and what is wrong is named."""
+    record.update({"first": first, "outcomes": record.get("outcomes", {}), "wrong": record.get("wrong", []),
+                   "mended": record.get("mended", [])})
+    _try_again(part, record)
     counts, began, kept = Counter(record["outcomes"]), time.monotonic(), time.monotonic()
     before, start = record.get("wall_s", 0.0), first + record.get("cases", 0)
     tasks = [(part, n, min(CHUNK[part], first + cases - n)) for n in range(start, first + cases, CHUNK[part])]
     with ProcessPoolExecutor(jobs, max_tasks_per_child=None) as pool:
         for found, memory in pool.map(some, *zip(*tasks, strict=True)) if tasks else ():
             counts.update(kind for _, kind, _ in found)
-            record["wrong"] += [f"{number}: {what}" for number, kind, what in found if kind in random_cases.WRONG]
+            record["wrong"] += [{"case": number, "ended": kind, "what": what} for number, kind, what in found
+                                if kind in random_cases.WRONG]
             record.update({"cases": record.get("cases", 0) + len(found), "outcomes": dict(sorted(counts.items())),
                            "memory_mb": max(memory, record.get("memory_mb", 0)), "wall_s": before + time.monotonic() - began})
             if time.monotonic() - kept > KEEP_S:
                 kept = time.monotonic()
                 keep()
                 print(f"{part}: {record['cases']} of {cases}, {len(record['wrong'])} wrong", flush=True)
+
+
+def _try_again(part: str, record: dict[str, Any]) -> None:
+    """Cases that were wrong in an earlier run: what is right now has been mended, and the record says so."""
+    counts, wrong = Counter(record["outcomes"]), []
+    for old in record["wrong"]:
+        ((_, kind, what),), _ = some(part, old["case"], 1)
+        counts[old["ended"]] -= 1
+        counts[kind] += 1
+        if kind in random_cases.WRONG:
+            wrong.append({"case": old["case"], "ended": kind, "what": what})
+        else:
+            record["mended"].append(old)
+    record.update({"wrong": wrong, "outcomes": dict(sorted((+counts).items()))})
 
 
 def main() -> int:
@@ -88,7 +106,8 @@ def main() -> int:
                        f"{platform.machine()}", "command": f"python bench/random_models.py --part {part} --json FILE",
                        "status": "missed" if record["wrong"] else "ok"})
         keep()
-        print(f"{part}: {record['cases']} cases, {record['outcomes']}, {len(record['wrong'])} wrong", *record["wrong"], sep="\n")
+        print(f"{part}: {record['cases']} cases, {record['outcomes']}, {len(record['wrong'])} wrong", *record["wrong"], sep="\n",
+              flush=True)
     return 1 if any(document[part]["wrong"] for part in options.part or PARTS) else 0
 
 

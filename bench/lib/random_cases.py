@@ -108,7 +108,7 @@ def planned(seed: int) -> Outcome:
     board = load_platform(str(rng.choice(TARGETS)))
     with tempfile.TemporaryDirectory() as name:
         try:
-            build = compile_model(to_onnx(graph), board, Path(name) / "build", assignment=random_plan(graph, board, rng),
+            build = compile_model(graph, board, Path(name) / "build", assignment=random_plan(graph, board, rng),
                                   verify=False)
         except InfeasibleError as error:
             return "does not fit", str(error)

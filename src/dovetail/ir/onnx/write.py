@@ -262,11 +262,8 @@ def _avg_pool(writer: Writer, node: Node, op: AvgPool, output: str) -> None:
 
 
 def _add(writer: Writer, node: Node, op: Add, output: str) -> None:
-    total = read_value(writer, node.inputs[0])
-    for i, name in enumerate(node.inputs[1:], 1):
-        last = i == len(node.inputs) - 1
-        total = writer.emit("Add", [total, read_value(writer, name)], output if last else f"{node.name}{writer.sep}sum_{i}",
-                            node.name if last else f"{node.name}_{i}")
+    terms = [read_value(writer, name) for name in node.inputs]
+    writer.emit("Add" if len(terms) == 2 else "Sum", terms, output, node.name)
 
 
 def _as_it_is(operator: str, *fields: str) -> Callable[[Writer, Node, Any, str], None]:
