@@ -1,7 +1,16 @@
 #!/usr/bin/env python3
-"""Let the n-th write, fsync, rename, mkdir, fork or file that is made fail, for every n of a compile, and kill it at some.
+"""Let a compile meet faults at every place: calls that fail, a full disk, no memory, signals, company, a spoilt cache.
+
+| part | what happens |
+|---|---|
+| `calls` | the n-th write, fsync, rename, mkdir, fork or new file fails, for every n; at random ones the compile is killed |
+| `full` | from the n-th such call on all fail, as on a full disk, for every n |
+| `allocations` | one allocation of memory is refused, at seeded places |
+| `together` | two compiles make one output with one empty cache at the same time |
+| `cache` | a file of the cache is cut, changed, emptied or removed |
 
 After each: the exit code says so in one sentence, the output is absent, the former one or whole, and a further compile is whole.
+A refused allocation may end the process by a signal where a library of C++ asked; that is counted. FILE is gone on from.
 """
 
 from __future__ import annotations
@@ -13,6 +22,8 @@ import hashlib
 import io
 import json
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -23,30 +34,65 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from dovetail import pipeline, planning, terminal
 from dovetail.cli import main as command_line
+from dovetail.cli.actions import builds
 from dovetail.files import replace_text
+from dovetail.ir.onnx.write import to_onnx
+from lib.parts import held
+from lib.peers.layers import CASES, integer_network
 
 LIBRARY = Path(__file__).parent / "lib" / "failing_calls.c"
 ARMED = "DOVETAIL_FAULTS_LIBRARY"
 """Names the library to a process that was started with it."""
-LOADED = (pipeline, planning, terminal)
+LOADED = (pipeline, planning, terminal, builds)
 """Imported before anything fails, so that every fork does its work alone."""
 ERRORS = (errno.ENOSPC, errno.EIO)
 """What calls fail with, in turn."""
+COUNTS = re.compile(r"calls (\d+) (\d+)\n\Z")
+"""What a child writes last."""
+TIMED = "verification.json"
+"""The file of a build that holds the simulator's speed."""
+SEED = 7
+RERUN = 5
+"""Of so many failed compiles one is followed by a further compile; of those that a signal ended, every one is."""
+SPOILT = {"cut": lambda b: b[: len(b) // 2], "changed": lambda b: b[:-1] + bytes([b[-1] ^ 1]), "emptied": lambda b: b"",
+          "removed": None}
+"""What becomes of a file's bytes; None: there is no file any more."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of a compile: the calls of a kind are counted, and the `n`-th is met."""
+
+    kind: str = ""
+    n: int = 0
+
+    def arm(self, library: ctypes.CDLL) -> None:
+        """Let the calls of this process meet it."""
+        fails, killed, refused = (ctypes.c_long(self.n if self.kind in kinds else 0)
+                                  for kinds in (("fail", "full"), ("kill",), ("allocation",)))
+        full = self.kind == "full"
+        library.fault_arm_allocation(refused)
+        library.fault_arm(fails, killed, errno.ENOSPC if full else ERRORS[self.n % len(ERRORS)], int(full))
+
+
+NONE = Fault()
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """What became of one compile: its exit code (negative: a signal), what it said, and how many calls it made."""
 
     code: int
     said: str
-    calls: int
+    calls: int = 0
+    allocations: int = 0
 
 
 def build_library(folder: Path) -> Path:
@@ -56,123 +102,202 @@ def build_library(folder: Path) -> Path:
     return made
 
 
-def in_child(arguments: Sequence[str], fail: int = 0, kill: int = 0, number: int = errno.ENOSPC) -> Trial:
-    """Run a command in a fork of this process, whose `fail`-th call fails or which is killed at its `kill`-th."""
-    library = ctypes.CDLL(os.environ[ARMED])
-    with tempfile.TemporaryFile() as said:
+def in_child(arguments: Sequence[str], fault: Fault = NONE, others: int = 0) -> list[Trial]:
+    """Run a command in forks of this process, one that meets the fault and so many `others` beside it."""
+    library, children = ctypes.CDLL(os.environ[ARMED]), []
+    for one in (fault, *[NONE] * others):
+        said = os.memfd_create("said")
         child = os.fork()
         if child == 0:
-            _command(library, said.fileno(), arguments, fail, kill, number)
-        _, status = os.waitpid(child, 0)
-        said.seek(0)
-        text = said.read().decode(errors="replace")
-    calls = text.rpartition("calls ")[2].strip()
-    return Trial(os.waitstatus_to_exitcode(status), text.rpartition("calls ")[0] if calls.isdigit() else text,
-                 int(calls) if calls.isdigit() else 0)
+            _command(library, said, arguments, one)
+        children.append((child, said))
+    return [_ended(child, said) for child, said in children]
 
 
-def _command(library: ctypes.CDLL, said: int, arguments: Sequence[str], fail: int, kill: int, number: int) -> None:
+def _ended(child: int, said: int) -> Trial:
+    """Wait for a child, and read what it wrote."""
+    _, status = os.waitpid(child, 0)
+    with os.fdopen(said, "rb") as stream:
+        stream.seek(0)
+        text = stream.read().decode(errors="replace")
+    code, counts = os.waitstatus_to_exitcode(status), COUNTS.search(text)
+    return Trial(code, text) if counts is None else Trial(code, text[: counts.start()], int(counts[1]), int(counts[2]))
+
+
+def _command(library: ctypes.CDLL, said: int, arguments: Sequence[str], fault: Fault) -> None:
     """Run the command and end this process."""
     text, code = io.StringIO(), 70
+    os.dup2(said, 2)  # what libraries and the interpreter say when they give up
     with redirect_stderr(text), redirect_stdout(io.StringIO()):
         try:
-            library.fault_arm(ctypes.c_long(fail), ctypes.c_long(kill), number)
+            fault.arm(library)
             code = command_line(arguments)
         except SystemExit as end:
             code = int(end.code or 0)
         except BaseException as error:
             print(f"TRACEBACK {type(error).__name__}: {error}", file=text)
         finally:
-            calls = library.fault_count()
-            library.fault_arm(ctypes.c_long(0), ctypes.c_long(0), number)
-    os.write(said, f"{text.getvalue()}calls {calls}\n".encode())
+            calls, allocations = library.fault_count(), library.fault_allocations()
+            NONE.arm(library)
+    os.write(said, f"{text.getvalue()}calls {calls} {allocations}\n".encode())
     os._exit(code)
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Every file of a folder by its digest."""
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+    """Every file of a folder by its digest; where it holds measured times, by its being there."""
+    return {str(p.relative_to(folder)): "" if p.name == TIMED else hashlib.sha256(p.read_bytes()).hexdigest()
             for p in sorted(folder.rglob("*")) if p.is_file()} if folder.exists() else {}
 
 
-def leftovers(folder: Path) -> list[str]:
-    """Scratch that a compile left."""
-    return [str(p.relative_to(folder)) for p in folder.rglob(".*.part")]
-
-
-class Faults:
+class Compile:
     """A compile of one model, with all that it should come to."""
 
     def __init__(self, folder: Path, command: Callable[[Path], list[str]]) -> None:
-        self.folder, self.command = folder, command
-        os.environ["DOVETAIL_CACHE"] = str(folder / "cache")
-        self.output, self.spoilt = folder / "out" / "build", False
+        self.folder, self.command, self.output = folder, command, folder / "out" / "build"
+        self.cache = folder / "cache"
+        os.environ["DOVETAIL_CACHE"] = str(self.cache)
         self.output.parent.mkdir(parents=True)
-        first = in_child(command(self.output))
-        if first.code != 0:
-            raise SystemExit(f"the compile without faults ends with {first.code}: {first.said}")
-        shutil.rmtree(folder / "cache", ignore_errors=True)
+        self.run()
         self.whole = tree(self.output)
-        shutil.rmtree(self.output)
-        again = in_child(command(self.output))
-        self.calls = again.calls
+        self.forget()
+        self.first = self.run()
         if tree(self.output) != self.whole:
             raise SystemExit("two compiles differ")
 
-    def trouble(self, n: int, kill: bool, former: bool, rerun: bool) -> tuple[Trial, list[str]]:
-        """One compile with its n-th call failing, or killed there, over a former build or over nothing; what is wrong."""
-        shutil.rmtree(self.folder / "cache", ignore_errors=True)
+    def run(self) -> Trial:
+        """A compile without a fault."""
+        (trial,) = in_child(self.command(self.output))
+        if trial.code != 0:
+            raise SystemExit(f"the compile without faults ends with {trial.code}: {trial.said}")
+        return trial
+
+    def forget(self) -> None:
+        """Remove output and cache."""
+        for made in (self.output, self.cache):
+            shutil.rmtree(made, ignore_errors=True)
+
+    def trouble(self, fault: Fault, former: bool, rerun: bool) -> tuple[Trial, list[str]]:
+        """One compile that meets a fault, over a former build or over nothing; what is wrong."""
+        shutil.rmtree(self.cache, ignore_errors=True)
         if not former:
             shutil.rmtree(self.output, ignore_errors=True)
         had = former and tree(self.output) == self.whole
-        found = in_child(self.command(self.output), 0 if kill else n, n if kill else 0, ERRORS[n % len(ERRORS)])
+        (found,) = in_child(self.command(self.output), fault)
+        wrong = self.wrong(found, by_signal=fault.kind in ("kill", "allocation"))
+        if had and tree(self.output) != self.whole:
+            wrong.append("the former build is gone")
+        return found, wrong + (self.wrong_again() if rerun or found.code < 0 else [])
+
+    def wrong(self, found: Trial, by_signal: bool) -> list[str]:
+        """What is wrong with the end of a compile, and with what it left."""
         wrong, now = list[str](), tree(self.output)
         if "TRACEBACK" in found.said or "Traceback" in found.said:
             wrong.append(f"traceback: {found.said[-300:]}")
-        if not kill and found.code not in (0, 2):
+        if found.code not in (0, 2) and not (by_signal and found.code < 0):
             wrong.append(f"exit code {found.code}: {found.said[-300:]}")
         if now not in ({}, self.whole):
             differ = sorted(k for k in {*now, *self.whole} if now.get(k) != self.whole.get(k))
             wrong.append(f"the output is neither absent nor whole: {differ[:4]}")
         if found.code == 0 and now != self.whole:
             wrong.append("exit code 0 without the whole output")
-        if had and now != self.whole:
-            wrong.append("the former build is gone")
-        if rerun:
-            again = in_child(self.command(self.output))
-            if again.code != 0 or tree(self.output) != self.whole:
-                wrong.append(f"a further compile ends with {again.code}: {again.said[-300:]}")
-            if left := leftovers(self.folder):
-                wrong.append(f"left behind: {left}")
-        return found, wrong
+        return wrong
+
+    def wrong_again(self) -> list[str]:
+        """What is wrong with a further compile, and with what is left behind it."""
+        (again,) = in_child(self.command(self.output))
+        wrong = []
+        if again.code != 0 or tree(self.output) != self.whole:
+            wrong.append(f"a further compile ends with {again.code}: {again.said[-300:]}")
+        if left := [str(p.relative_to(self.folder)) for p in self.folder.rglob(".*.part")]:
+            wrong.append(f"left behind: {left}")
+        return wrong
 
 
-def compile_command(folder: Path) -> Callable[[Path], list[str]]:
-    """A compile of the example that verifies nothing, so that no simulator is built each time."""
-    example = Path(__file__).parents[1] / "examples" / "fashion"
-    options = ["-p", "tx2-c10gx", "--calibration", str(example / "calibration.npz"), "--fold", "none", "--no-verify"]
-    return lambda output: ["compile", str(example / "fashion.onnx"), *options, "-o", str(output)]
+def example(*options: str) -> Callable[[Path], Callable[[Path], list[str]]]:
+    """A compile of the bundled example."""
+    at = Path(__file__).parents[1] / "examples" / "fashion"
+    words = ["-p", "tx2-c10gx", "--calibration", str(at / "calibration.npz"), "--fold", "none", *options]
+    return lambda folder: lambda output: ["compile", str(at / "fashion.onnx"), *words, "-o", str(output)]
 
 
-def campaign(faults: Faults, every: int, kills: int) -> dict[str, Any]:
-    """All calls one after the other, over nothing and over a former build in turn; then kills at random calls."""
-    wrong, codes, random = dict[str, list[str]](), Counter[int](), Random(7)
-    places = [(n, False) for n in range(1, faults.calls + 1, every)]
-    places += [(random.randint(1, faults.calls), True) for _ in range(kills)]
-    for number, (n, kill) in enumerate(places):
-        trial, found = faults.trouble(n, kill, former=number % 2 == 1, rerun=kill or number % RERUN == 0 or faults.spoilt)
-        codes[trial.code] += 1
+def small(*options: str) -> Callable[[Path], Callable[[Path], list[str]]]:
+    """A compile of a quantized network of three layers."""
+    def command(folder: Path) -> Callable[[Path], list[str]]:
+        case = next(case for case in CASES if case.name == "network")
+        (folder / "model.onnx").write_bytes(to_onnx(integer_network(case.ops, case.shape)))
+        words = ["-p", "ecp5-85", "--fold", "none", "--pin", "*=fpga", *options]
+        return lambda output: ["compile", str(folder / "model.onnx"), *words, "-o", str(output)]
+    return command
+
+
+Keep = Callable[[dict[str, Any]], None]
+
+
+def series(faults: Callable[[Compile], list[Fault]], compiled: Compile, record: dict[str, Any], keep: Keep) -> None:
+    """Faults one after the other, over nothing and over a former build in turn; those that the record has are not met again."""
+    listed = faults(compiled)
+    wrong, codes, done = record.get("wrong", {}), Counter(record.get("exit_codes", {})), record.get("met", 0)
+    for number, fault in enumerate(listed[done:], done):
+        trial, found = compiled.trouble(fault, number % 2 == 1, number % RERUN == 0)
+        codes[str(trial.code)] += 1
         if found:
-            wrong[f"{'killed at' if kill else 'failed'} call {n}"] = found
-            print(f"call {n}{' (killed)' if kill else ''}: {found}", flush=True)
-        if number % 50 == 0:
-            print(f"{number + 1} of {len(places)}", file=sys.stderr, flush=True)
-    return {"calls": faults.calls, "failed": len(places) - kills, "killed": kills, "wrong": wrong,
-            "exit_codes": {str(code): count for code, count in sorted(codes.items())}}
+            wrong[f"{fault.kind} {fault.n}"] = found
+            print(f"{fault.kind} {fault.n}: {found}", flush=True)
+        keep({"calls": compiled.first.calls, "allocations": compiled.first.allocations, "of": len(listed), "met": number + 1,
+              "wrong": wrong, "exit_codes": dict(sorted(codes.items()))})
 
 
-RERUN = 5
-"""Of so many failed compiles one is followed by a further compile; of killed ones, every one is."""
+def calls(every: int, kills: int, compiled: Compile) -> list[Fault]:
+    """Every so many of the calls, then kills."""
+    random = Random(SEED)
+    return [*(Fault("fail", n) for n in range(1, compiled.first.calls + 1, every)),
+            *(Fault("kill", random.randint(1, compiled.first.calls)) for _ in range(kills))]
+
+
+def full(every: int, compiled: Compile) -> list[Fault]:
+    return [Fault("full", n) for n in range(1, compiled.first.calls + 1, every)]
+
+
+def allocations(count: int, compiled: Compile) -> list[Fault]:
+    random = Random(SEED)
+    return [Fault("allocation", random.randint(1, compiled.first.allocations)) for _ in range(count)]
+
+
+def together(rounds: int, compiled: Compile, record: dict[str, Any], keep: Keep) -> None:
+    """Two compiles of one output with one empty cache."""
+    wrong = record.get("wrong", {})
+    for number in range(record.get("met", 0), rounds):
+        compiled.forget()
+        found = [what for trial in in_child(compiled.command(compiled.output), others=1)
+                 for what in [*compiled.wrong(trial, False), *([f"exit code {trial.code}"] if trial.code else [])]]
+        found += compiled.wrong_again()
+        wrong |= {str(number): found} if found else {}
+        keep({"of": rounds, "met": number + 1, "wrong": wrong})
+
+
+def cache(most: int, compiled: Compile, record: dict[str, Any], keep: Keep) -> None:
+    """Every kind of spoilt file, of files of the cache in a seeded order."""
+    files = sorted(str(p.relative_to(compiled.cache)) for p in compiled.cache.rglob("*") if p.is_file())
+    cases = [(file, how) for file in files for how in SPOILT]
+    Random(SEED).shuffle(cases)
+    wrong = record.get("wrong", {})
+    for number, (file, how) in enumerate(cases[:most]):
+        path, change = compiled.cache / file, SPOILT[how]
+        if number < record.get("met", 0):
+            continue
+        if not path.is_file():
+            compiled.run()  # a damaged result is removed and made again under the same name, or in another file
+        before = path.read_bytes() if path.is_file() else b""
+        if change is None or not before:
+            path.unlink(missing_ok=True)
+        else:
+            path.chmod(0o600)
+            path.write_bytes(change(before))
+        shutil.rmtree(compiled.output, ignore_errors=True)
+        (trial,) = in_child(compiled.command(compiled.output))
+        if found := [*compiled.wrong(trial, False), *([f"exit code {trial.code}"] if trial.code else [])]:
+            wrong[f"{how} {file}"] = found
+        keep({"files": len(files), "of": min(most, len(cases)), "met": number + 1, "wrong": wrong})
 
 
 def restarted() -> None:
@@ -184,26 +309,56 @@ def restarted() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", action="append", choices=("calls", "full", "allocations", "together", "cache"),
+                        help="only this; repeatable")
     parser.add_argument("--every", type=int, default=1, help="take every so many of the calls (default: %(default)s)")
     parser.add_argument("--kills", type=int, default=40, help="compiles that are killed (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write the record")
+    parser.add_argument("--allocations", type=int, default=1000, help="allocations that fail (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=10, help="pairs of compiles at once (default: %(default)s)")
+    parser.add_argument("--spoilt", type=int, default=40, help="files of the cache that are spoilt (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="the record, which a further run goes on from")
     options = parser.parse_args()
     if ARMED not in os.environ:
         restarted()
-    library = Path(os.environ[ARMED])
-    began = time.monotonic()
+    parts = {
+        "calls": (example("--no-verify"), partial(series, partial(calls, options.every, options.kills))),
+        "full": (example("--no-verify"), partial(series, partial(full, options.every))),
+        "allocations": (small("--no-verify"), partial(series, partial(allocations, options.allocations))),
+        "together": (small(), partial(together, options.rounds)),
+        "cache": (small(), partial(cache, options.spoilt)),
+    }
+    document = held(options.json, True)
     try:
-        with tempfile.TemporaryDirectory(prefix="dovetail-faults-") as made:
-            found = campaign(Faults(Path(made), compile_command(Path(made))), options.every, options.kills)
+        for name in options.part or parts:
+            command, work = parts[name]
+            with tempfile.TemporaryDirectory(prefix="dovetail-faults-") as made:
+                run_part(name, partial(work, Compile(Path(made), command(Path(made)))), document, options.json)
     finally:
-        shutil.rmtree(library.parent, ignore_errors=True)
-    command = f"python bench/faults.py --every {options.every} --kills {options.kills}"
-    record = {"command": command, "date": date.today().isoformat(),
-              "seconds": round(time.monotonic() - began, 1), **found}
-    print(json.dumps(record, indent=1))
-    if options.json:
-        replace_text(options.json, json.dumps(record, indent=1) + "\n")
-    return 1 if record["wrong"] else 0
+        shutil.rmtree(Path(os.environ[ARMED]).parent, ignore_errors=True)
+    return 1 if any(part["wrong"] for part in document.values()) else 0
+
+
+SHOWN_S = 10.0
+"""Seconds between two lines of progress."""
+
+
+def run_part(name: str, work: Callable[[dict[str, Any], Keep], None], document: dict[str, Any], path: Path | None) -> None:
+    """Go on with one part, and keep what it found so far."""
+    began, before, shown = time.monotonic(), document.get(name, {}).get("seconds", 0.0), time.monotonic()
+
+    def keep(found: dict[str, Any]) -> None:
+        nonlocal shown
+        document[name] = {"command": f"python bench/faults.py --part {name} --json FILE", "date": date.today().isoformat(),
+                          "versions": f"Python {platform.python_version()}, {platform.machine()}",
+                          "seconds": round(before + time.monotonic() - began, 1), **found}
+        if path:
+            replace_text(path, json.dumps(document, indent=1) + "\n")
+        if time.monotonic() - shown > SHOWN_S:
+            shown = time.monotonic()
+            print(f"{name}: {found['met']} of {found['of']}, {len(found['wrong'])} wrong", flush=True)
+
+    work(document.get(name, {}), keep)
+    print(f"{name}: {document[name]['met']} of {document[name]['of']}, {len(document[name]['wrong'])} wrong", flush=True)
 
 
 if __name__ == "__main__":
