@@ -13,7 +13,7 @@ help:
 	@echo "make quick      the tests that need no Verilator, Yosys or Chromium (under 3 minutes on 2 cores)"
 	@echo "make slow       the tests that make quick leaves out"
 	@echo "make deep       the long tests, which make test leaves out; goes on where it was stopped"
-	@echo "make fuzz       the tests' laws on new random cases, MINUTES=5 unless told; make test draws the same every time"
+	@echo "make fuzz       the tests' laws on new random cases, then damaged files that reach new code of each reader, MINUTES=5"
 	@echo "make prove      the engine families' Verilog proven equal to the integers, for every input; goes on where it was stopped"
 	@echo "make mutate     400 seeded changes of the sources, each tried with the tests that execute it; goes on where it was stopped"
 	@echo "make docs       the documentation as pages (dovetail docs --open), without network and with no dead link"
@@ -66,6 +66,8 @@ deep: $(VENV)/.ready-dev
 MINUTES ?= 5
 fuzz: $(VENV)/.ready-dev
 	$(BIN)/python scripts/fuzz --minutes $(MINUTES)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fuzz]'
+	$(BIN)/python scripts/fuzz_readers --minutes $(MINUTES)
 
 prove: $(VENV)/.ready-dev
 	$(BIN)/python scripts/prove
