@@ -60,7 +60,7 @@ def test_the_extras_are_those_of_the_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for name, extra in EXTRAS.items():
         assert [re.split(r"[\[<>=!;]", line)[0].strip() for line in extras[name]] == list(extra.packages)
-    assert set(extras) - set(EXTRAS) == {"bench", "peers", "docs", "exporters", "dev"}
+    assert set(extras) - set(EXTRAS) == {"bench", "peers", "docs", "exporters", "fuzz", "dev"}
 
 
 def test_doctor_tells_missing_from_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
@@ -156,3 +156,18 @@ def test_quantize_answers_scripts_without_a_report(tmp_path: Path, capsys: pytes
     assert (found["output"], found["format"], found["samples"]) == (target, "QDQ", 128)
 
 
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    (MemoryError(), "dovetail: out of memory; use a smaller model or fewer frames\n"),
+    (SystemError("<ufunc 'add'> returned NULL without setting an exception"),
+     "dovetail: out of memory (<ufunc 'add'> returned NULL without setting an exception); use a smaller model or fewer frames\n"),
+])
+def test_a_machine_without_memory_ends_a_command_in_one_line(error: BaseException, said: str, monkeypatch: pytest.MonkeyPatch,
+                                                             capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(options: object) -> int:
+        raise error
+
+    monkeypatch.setattr("dovetail.cli.program.action_of", lambda command: refused)
+    assert main(["platforms"]) == 2
+    assert capsys.readouterr().err == said

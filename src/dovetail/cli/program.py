@@ -76,8 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + number
     except OSError as error:
         return abandon_output(error)
-    except MemoryError:
-        print("dovetail: out of memory; use a smaller model or fewer frames", file=sys.stderr)
+    except (MemoryError, SystemError) as error:  # the second where a library in C is refused memory and does not say so
+        said = f" ({error})" if isinstance(error, SystemError) else ""
+        print(f"dovetail: out of memory{said}; use a smaller model or fewer frames", file=sys.stderr)
         return 2
 
 
