@@ -28,6 +28,8 @@ from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_ke
 DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
 PLACE_TIMEOUT_S = 3600.0
 INSTALL_NEXTPNR = "install it with pip install 'dovetail-accel[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
+ASKED_MHZ = 200.0
+"""What the router aims for where the fastest clock is asked: no whole design of ours has reached it."""
 TOP, NETLIST = "dovetail_pins", "netlist.json"
 MAPPED_KEPT = 16
 """Netlists that are kept for further seeds; those of large designs have tens of megabytes."""
