@@ -18,7 +18,6 @@ one ended. The record is `bench/records/routed.json`.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +33,9 @@ from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.toolchain.place import Pin, core_pins, find_nextpnr, place_ecp5
+from dovetail.fpga.toolchain.place import ASKED_MHZ, Pin, core_pins, find_nextpnr, netlist_of, place_ecp5
 from dovetail.fpga.toolchain.synthesize import find_synthesizer
+from dovetail.fpga.toolchain.tools import content_key
 from dovetail.hardware.folds import Fold
 from dovetail.ir import Conv, Window
 from dovetail.partition.plan import Goal
@@ -46,7 +46,7 @@ from lib.peers.layers import SAME, integer_network
 
 FASHION = Path(__file__).parents[1] / "examples" / "fashion"
 TINY = Path(__file__).parent / "mlperf_tiny"
-DEVICE, ASKED_MHZ = "85k", 200.0
+DEVICE = "85k"
 WHOLE_MHZ, ENGINE_MHZ = 150.0, 180.0
 """Clocks aimed at in the median: of a whole design with its shell, and of an engine alone."""
 
@@ -61,9 +61,8 @@ class Routable:
 
     @property
     def digest(self) -> str:
-        """Of the Verilog, and of the tools that route it."""
-        tools = [find_synthesizer("ecp5").version, find_nextpnr().version]
-        return hashlib.sha256(json.dumps([tools, sorted(self.design.files.items())]).encode()).hexdigest()[:16]
+        """Of the Verilog, of how it is mapped, and of the tools that do it."""
+        return content_key([find_nextpnr().version, netlist_of(self.design, self.pins).key])[:16]
 
 
 def engine(conv: Conv, shape: tuple[int, int, int], fold: Fold | None = None) -> Routable:

@@ -28,7 +28,7 @@ from dovetail.fpga.boards.top import chip_top
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
 from dovetail.fpga.links.stored import load_shells
-from dovetail.fpga.toolchain.place import device_of, place_ecp5
+from dovetail.fpga.toolchain.place import ASKED_MHZ, device_of, place_ecp5
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir.onnx.read import Source, read_model
 from dovetail.ir.onnx.write import to_onnx
@@ -255,11 +255,14 @@ def _routed(core: Design, shell: Shell | None, board: Device, seeds: int, progre
     routes, clocks = list[dict[str, Any]](), list[float]()
     for seed in range(1, seeds + 1):
         progress(seed - 1, seeds)
-        found = place_ecp5(design, size, seed, (board.clock_hz or 100e6) / 1e6, pins)
+        found = place_ecp5(design, size, seed, ASKED_MHZ, pins)
         clocks.append(found.fmax_mhz * 1e6)
         routes.append({"seed": seed, "fmax_hz": clocks[-1], "critical_path": found.critical_path})
     progress(seeds, seeds)
-    return {"fmax_hz": median(clocks), "routed": design.top, "routes": routes}
+    source = (f"routed: {design.top} on an LFE5U-{size.removesuffix('k').upper()}F, the slowest of {counted(seeds, 'seed')}, "
+              f"{min(clocks) / 1e6:.1f} to {max(clocks) / 1e6:.1f} MHz")
+    return {"fmax_hz": median(clocks), "routed": design.top, "routes": routes,
+            "board_line": f'clock_hz = {{ value = {min(clocks) // 1e5 * 1e5:g}, source = "{source}" }}'}
 
 
 def make_bitstreams(build: Build, design_hz: float | None = None, baud: float | None = None, seed: int = 1,

@@ -16,7 +16,7 @@ from dovetail.ir import Graph
 from dovetail.partition.explain.baselines import BASELINES
 from dovetail.partition.pareto import Front
 from dovetail.partition.plan import NodeCost, Plan, Split
-from dovetail.platform.device import Kind
+from dovetail.platform.device import ASSUMED, Device, Kind
 from dovetail.platform.load import load_platform
 from dovetail.report.collect import plan_fields
 from dovetail.report.fronts import shown_kinds
@@ -252,6 +252,19 @@ def _joined_lines(trial: Mapping[str, Any]) -> list[str]:
             f"{trial['frames_per_s']:,.1f} frames/s"]
 
 
+def _routed_lines(result: Mapping[str, Any], device: Device) -> list[str]:
+    """The clock of a routed design with its spread and slowest paths, beside the one planned with."""
+    routes, source = result["routes"], device.sources.get("clock_hz", ASSUMED)
+    clocks, planned = sorted(r["fmax_hz"] for r in routes), "" if device.clock_hz is None else (
+        f"; planned at {hertz(device.clock_hz)}, {'assumed' if source.startswith(ASSUMED) else source}")
+    spread = f" in the median of {len(routes)} seeds, {hertz(clocks[0])} to {hertz(clocks[-1])}" if len(routes) > 1 else ""
+    lines = [f"clock of {result['routed']} after place and route: {hertz(result['fmax_hz'])}{spread}{planned}",
+             *(f"  seed {r['seed']}: {hertz(r['fmax_hz'])}, {r['critical_path']}" for r in routes)]
+    if result["family"] == device.family:
+        lines.append(f"to plan with this clock, put into the board file under the device: {result['board_line']}")
+    return lines
+
+
 def power_text(results: Sequence[Mapping[str, Any]]) -> str:
     """Toggles and energy of every part and engine, beside what the plan assumed."""
     lines = []
@@ -335,10 +348,7 @@ def synthesis_table(results: Sequence[Mapping[str, Any]], build: Build) -> str:
         lines += [f"{result['segment']} for {result['family']} ({result['tool']})",
                   table(["resource", "counted", "planned", "available"], rows, right=(1, 2, 3)), *result["notes"]]
         if "fmax_hz" in result:
-            several = len(result["routes"]) > 1
-            lines.append(f"clock of {result['routed']} after place and route: {hertz(result['fmax_hz'])}"
-                         + (f" in the median of {len(result['routes'])} seeds" if several else ""))
-            lines += [f"  seed {r['seed']}: {hertz(r['fmax_hz'])}, {r['critical_path']}" for r in result["routes"]]
+            lines += _routed_lines(result, device)
         if other:
             lines.append(f"{device.name} is a {device.family}: its registers and DSPs are other blocks than those of "
                          f"{result['family']}, so that none are shown as planned or available")

@@ -74,6 +74,8 @@ def jobs() -> list[Job]:
         layer_job("unfolded", (1, 2, 5, 9), 3, square, Fold(1, 2, 3), seed=1),
         layer_job("pointwise", (1, 4, 5, 9), 5, same_window(1), Fold(1, 3, 2), seed=3),
         layer_job("pointwise_strided", (1, 5, 8, 9), 5, Window((1, 1), (2, 2)), Fold(1, 2, 2), seed=4),
+        layer_job("pointwise_deep", (1, 16, 3, 4), 18, same_window(1), Fold(1, 2, 2), seed=3),
+        layer_job("padded_deep", (1, 8, 4, 5), 18, square, Fold(1, 1, 2), seed=3),
         layer_job("depthwise", (1, 4, 5, 9), 4, square, Fold(3, 1, 1), 4, seed=3),
         layer_job("depthwise_strided", (1, 5, 9, 10), 5, Window((3, 3), (2, 2), (1, 1, 1, 1)), Fold(2, 1, 1), 5, seed=6),
         layer_job("depth_multiplier", (1, 4, 5, 9), 8, square, Fold(3, 1, 1), 4, seed=3),
@@ -128,6 +130,13 @@ def test_the_weight_memory_holds_a_word_per_clock_with_zeros_beyond_the_channels
     weights = np.arange(1, 7).reshape(2, 3, 1, 1)
     words = weight_words(Loops(Channels(1, 3, 2), Fold(1, 2, 2)), weights)
     assert [f"{word:04o}" for word in words] == ["5421", "0603"]
+
+
+def test_weights_of_a_block_memory_wait_in_a_register_before_their_multipliers(jobs: list[Job]) -> None:
+    for _, design, _ in jobs:
+        text = "".join(design.files.values())
+        assert ("weights_held <= weights_word" in text) == design.top.endswith("_deep"), design.top
+        assert "reg [143:0] weights [0:71]" in text or design.top != "padded_deep"
 
 
 def test_a_fold_beyond_the_layer_is_refused() -> None:

@@ -1,12 +1,13 @@
-"""A mapped netlist made faster: registers in block memories, copies of what drives much, unless that would change anything."""
+"""A mapped netlist made faster: registers in memories and multipliers, copies of what drives much, unless it would change it."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
-from dovetail.fpga.toolchain.mapped_netlist import absorb_output_registers, copy_drivers
+from dovetail.fpga.toolchain.mapped_netlist import absorb_output_registers, absorb_product_registers, copy_drivers
 
 
 def register(data: int, out: int, **changes: Any) -> dict[str, Any]:
@@ -48,6 +49,80 @@ def test_a_port_with_any_other_reader_stays_as_it_is(second: dict[str, Any]) -> 
 def test_a_bit_read_twice_stays_outside() -> None:
     design = netlist(register(10, 20), register(11, 21), register(11, 22))
     assert absorb_output_registers(design, "top") == 0
+
+
+def test_words_of_36_bits_move_both_ports_by_the_clock_that_reads() -> None:
+    design = netlist(register(10, 20), register(11, 21))
+    memory = design["modules"]["top"]["cells"]["memory"]
+    memory["connections"] |= {"DOA0": memory["connections"].pop("DOB0"), "CLKA": ["0"]}
+    memory["port_directions"]["DOA0"] = "output"
+    assert absorb_output_registers(design, "top") == 1  # ports of their own: the first one has no clock
+    design = netlist(register(10, 20), register(11, 21))
+    memory = design["modules"]["top"]["cells"]["memory"]
+    memory["connections"] |= {"DOA0": memory["connections"].pop("DOB0"), "CLKA": ["0"]}
+    memory["port_directions"]["DOA0"] = "output"
+    memory["parameters"] |= {"DATA_WIDTH_B": f"{36:032b}"}
+    assert absorb_output_registers(design, "top") == 2
+    assert [memory["parameters"][f"REGMODE_{side}"] for side in "AB"] == ["OUTREG", "OUTREG"]
+    assert [memory["connections"][port] for port in ("CLKA", "OCEA", "OCEB")] == [[1], ["1"], ["1"]]
+
+
+def multiplied(*registers: dict[str, Any], watched: tuple[int, ...] = (22, 23)) -> dict[str, Any]:
+    """A multiplier of factors 20 and 21, the latter widened by its sign, with a product of bits 10 and 11."""
+    wires = {"A0": [20], "A1": ["0"], "B0": [21], "B1": [21], "P0": [10], "P1": [11], "P2": [12], "SIGNEDA": ["1"]}
+    block = {"type": "MULT18X18D", "parameters": {}, "connections": wires,
+             "port_directions": {name: "output" if name.startswith("P") else "input" for name in wires}}
+    cells = {"block": block, **{f"register{i}": r for i, r in enumerate(registers)}}
+    return {"modules": {"top": {"cells": cells, "ports": {"y": {"direction": "output", "bits": list(watched)}}}}}
+
+
+def test_registers_around_a_multiplier_move_into_it() -> None:
+    design = multiplied(register(30, 20), register(31, 21), register(10, 22), register(11, 23))
+    assert absorb_product_registers(design, "top") == 1
+    (block,) = design["modules"]["top"]["cells"].values()
+    assert block["parameters"] == {
+        "REG_INPUTA_CLK": "CLK0", "REG_INPUTB_CLK": "CLK0", "REG_OUTPUT_CLK": "CLK0", "GSR": "DISABLED"}
+    assert {port: block["connections"][port][0] for port in ("A0", "A1", "B0", "B1", "P0", "P1", "CLK0", "CE0", "RST0")} == {
+        "A0": 30, "A1": "0", "B0": 31, "B1": 31, "P0": 22, "P1": 23, "CLK0": 1, "CE0": "1", "RST0": "0"}
+
+
+def test_a_factor_that_others_read_keeps_its_register() -> None:
+    design = multiplied(register(30, 20), register(31, 21), register(10, 22), register(11, 23), watched=(20, 22, 23))
+    assert absorb_product_registers(design, "top") == 1
+    assert set(design["modules"]["top"]["cells"]) == {"block", "register0"}
+
+
+@pytest.mark.parametrize(("registers", "watched", "moved"), [
+    ((register(30, 20), register(10, 22), register(11, 23)), (22, 23), {"OUTPUT"}),
+    ((register(30, 20), register(31, 21), register(10, 22)), (11, 22), {"INPUTA", "INPUTB"}),
+    ((register(30, 20), register(31, 21, CLK=[2]), register(10, 22), register(11, 23)), (22, 23), {"OUTPUT"}),
+    ((register(30, 20), register(31, 21), register(10, 22), register(11, 23, CE=[4])), (22, 23), {"INPUTA", "INPUTB"}),
+    ((register(30, 20), register(10, 22)), (11, 22), set()),
+], ids=["one factor", "a bit of the product read as it is", "two clocks", "a product that waits", "neither"])
+def test_a_side_of_a_multiplier_moves_whole_or_not_at_all(registers: tuple[dict[str, Any], ...], watched: tuple[int, ...],
+                                                          moved: set[str]) -> None:
+    design = multiplied(*registers, watched=watched)
+    absorb_product_registers(design, "top")
+    choices = design["modules"]["top"]["cells"]["block"]["parameters"]
+    assert {name.split("_")[1] for name in choices if name.startswith("REG_")} == moved
+
+
+@pytest.mark.parametrize(("reset", "enable", "known"), [*product(("LSR", "INV"), ("1 ", "CE", "INV"), ("RESET", "SET"))])
+def test_a_factor_with_a_reset_or_an_enable_leaves_a_table_of_what_it_takes_next(reset: str, enable: str, known: str) -> None:
+    own = register(30, 20, LSR=[3], **({} if enable == "1 " else {"CE": [4]}))
+    own["parameters"] = {"LSRMUX": reset, "CEMUX": enable, "REGSET": known, "SRMODE": "LSR_OVER_CE"}
+    design = multiplied(own, register(31, 21), register(10, 22), register(11, 23))
+    assert absorb_product_registers(design, "top") == 1
+    cells = design["modules"]["top"]["cells"]
+    table = cells["register0_next"]
+    assert cells["block"]["connections"]["A0"] == table["connections"]["Z"]
+    assert ("register0" in cells) == (enable != "1 ")  # what may keep its value is still asked for it
+    for taken, kept, waits, cleared in product((0, 1), repeat=4):
+        values = {30: taken, 20: kept, 4: waits, 3: cleared, "0": 0, "1": 1}
+        place = sum(values[table["connections"][port][0]] << k for k, port in enumerate("ABCD"))
+        resets = cleared != (reset == "INV")
+        takes = enable == "1 " or waits != (enable == "INV")
+        assert int(table["parameters"]["INIT"][15 - place]) == ((known == "SET") if resets else taken if takes else kept)
 
 
 def enabled(count: int) -> dict[str, Any]:

@@ -87,5 +87,11 @@ def test_routing_needs_the_router_and_tells_the_clock(tmp_path: Path, monkeypatc
     assert found["fmax_hz"] == 62e6
     assert found["routed"].endswith("_axi")
     said = synthesis_table([found], build)
-    assert f"clock of {found['routed']} after place and route: 62.0 MHz in the median of 3 seeds" in said
+    assert (f"clock of {found['routed']} after place and route: 62.0 MHz in the median of 3 seeds, 61.0 MHz to 63.0 MHz; "
+            "planned at 100 MHz, assumed") in said
     assert f"  seed 3: 63.0 MHz, from a to {found['routed']}" in said
+    assert found["board_line"] == (f'clock_hz = {{ value = 6.1e+07, source = "routed: {found["routed"]} on an LFE5U-85F, the '
+                                   'slowest of 3 seeds, 61.0 to 63.0 MHz" }')
+    assert found["board_line"] in said
+    pipeline.write_report(build)
+    assert "62.0 MHz (61.0 MHz to 63.0 MHz, 3 seeds)" in (build.folder / "report.html").read_text(encoding="utf-8")

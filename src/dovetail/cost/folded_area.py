@@ -12,12 +12,13 @@ from math import prod
 import numpy as np
 
 from dovetail.cost.dhm import LINE_BLOCK_BITS, SKIP_BLOCK_BITS, SKIP_BLOCK_DEPTH
-from dovetail.hardware.folds import Channels, Fold, soft_digits, soft_logic, soft_registers
+from dovetail.hardware.folds import LUT_MEMORY_DEPTH, Channels, Fold, soft_digits, soft_logic, soft_registers
 from dovetail.hardware.rounding import HEADROOM_BITS
 from dovetail.hardware.shares import Flags, Floats, Ints
 from dovetail.hardware.streaming import (
     CHAIN_SLACK,
     FIFO_LATENCY_CYCLES,
+    HELD_STAGES,
     ISSUE_STAGES,
     MASK_STAGES,
     WINDOW_STAGES,
@@ -127,6 +128,7 @@ class FoldTable:
         self.passes, self.lanes = -(-self.all_outputs // self.outputs), self.groups * self.outputs
         self.words, self.results = self.blocks * self.slices, self.blocks * self.passes
         self.clocks, self.soft = self.results * self.slices, products == 0
+        self.holds_weights = (self.clocks > LUT_MEMORY_DEPTH) & ~self.soft
         self.twins = np.where(products == 2, self.groups * -(-self.outputs // 2), 0)
         runs = (self.groups == 1) & (self.blocks == 1)
         self.reads_words = (self.slices == 1) | runs | ((self.groups == 1) & (self.all_inputs % self.inputs == 0))
@@ -149,7 +151,8 @@ class FoldTable:
     @property
     def stages(self) -> Ints:
         """Clock edges from a step to the beat that it leaves."""
-        taken = ISSUE_STAGES + WORD_STAGES + WINDOW_STAGES * self.windowed + MASK_STAGES * self.masked
+        taps = WINDOW_STAGES * self.windowed + MASK_STAGES * self.masked
+        taken = ISSUE_STAGES + WORD_STAGES + np.maximum(taps, HELD_STAGES * self.holds_weights)
         digits = np.array([soft_digits(shape.weight_bits) for shape in self.shapes])
         products = np.where(self.soft, digits[self.which], 1)
         last = products + ROUNDING_STAGES + REGROUP_STAGES + FIFO_LATENCY_CYCLES
@@ -243,14 +246,15 @@ def content_of(table: FoldTable, turned: Flags | None = None) -> EngineContent:
     pixel, beat = t.all_groups * t.all_inputs * 8, t.all_groups * t.all_outputs
     whole = ~t.reads_words * pixel + ~(t.writes_words & ~turns) * beat * t.output_bits
     whole = whole + (turns & (t.slices > 1)) * (t.passes - 1) * lanes * sum_bits
-    distinct = _distinct(t.clocks, weights)
+    distinct = _distinct(t.clocks, weights) * (1 + t.holds_weights)
+    waits = t.holds_weights & ~windowed & ~t.masked
     shallow = 0.5 * (distinct * (t.clocks <= SKIP_BLOCK_DEPTH) + constants)
     left, regrouped = t.output_width * t.output_bits, t.input_width * t.input_bits  # in front of it pixels are mostly cut anew
     few, in_memory = np.full(len(lanes), FIFO_WORDS), (t.reach_rows > 1) & (t.width * t.words > CHAIN_SLACK)
     return EngineContent(
         lanes * adders + regrouped, ~t.reads_words * (t.words - 1) * word + lanes * (SPREAD - 1) * sum_bits
         + np.where(windowed & (kept > 0) & again, t.taps * word, kept), masked,
-        (lanes * in_lanes + in_window + whole + 2 * word + left + distinct + constants + shallow
+        (lanes * in_lanes + in_window + whole + (2 + waits) * word + left + distinct + constants + shallow
          + 2.5 * regrouped).astype(np.int64), lanes * 8, ~t.soft * t.products * np.where(t.twins > 0, t.twins, lanes),
         (in_memory * t.width * t.words, in_memory * lines), t.soft * t.products * lanes,
         ((t.clocks, weights, True), (t.results, constants, True), (few, left, False),

@@ -60,6 +60,10 @@ class Channels:
     outputs: int
 
 
+LUT_MEMORY_DEPTH = 64
+"""Words of the deepest memory that is made of look-up tables; deeper ones are block memories."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loops:
     """A layer's channels under a fold, as counts of rounds."""
@@ -117,6 +121,11 @@ class Loops:
     def soft(self) -> bool:
         """Whether products are made of logic, not of multiplier blocks."""
         return self.fold.products == 0
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether weights wait in a register before the multiplier, which moves into it: block memories give words late."""
+        return self.clocks > LUT_MEMORY_DEPTH and not self.soft
 
     @property
     def reads_words(self) -> bool:

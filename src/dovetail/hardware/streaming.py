@@ -49,6 +49,8 @@ WINDOW_STAGES = 1
 """Further edges for the window registers."""
 MASK_STAGES = 1
 """Further edges for masked taps."""
+HELD_STAGES = 1
+"""Further edges for weights that wait before multipliers; taps that are there sooner wait too."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +211,8 @@ class FoldedRaster:
     @property
     def stages(self) -> int:
         """Clock edges from a step to its taps."""
-        entry = ISSUE_STAGES + WORD_STAGES
-        return entry + (0 if self.raster.pointwise else WINDOW_STAGES) + (MASK_STAGES if self.raster.masked else 0)
+        taps = (0 if self.raster.pointwise else WINDOW_STAGES) + (MASK_STAGES if self.raster.masked else 0)
+        return ISSUE_STAGES + WORD_STAGES + max(taps, HELD_STAGES if self.loops.holds_weights else 0)
 
     def _starts(self) -> Cycles:
         """The step at which each pixel of the raster begins, flush included, and the end."""

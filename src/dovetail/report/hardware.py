@@ -88,6 +88,15 @@ def _power(report: Report) -> Markup:
                  numeric=(1, 2, 3, 4))
 
 
+def _clock_reached(result: Mapping[str, Any]) -> str:
+    """The clock of a routed design, with its spread where it was routed from several beginnings."""
+    if not result.get("fmax_hz"):
+        return "not routed"
+    clocks = sorted(route["fmax_hz"] for route in result.get("routes", ()))
+    spread = f" ({units.hertz(clocks[0])} to {units.hertz(clocks[-1])}, {len(clocks)} seeds)" if len(clocks) > 1 else ""
+    return units.hertz(result["fmax_hz"]) + spread
+
+
 def _synthesis(report: Report) -> Markup:
     results = report["synthesis"]
     if not results:
@@ -98,7 +107,7 @@ def _synthesis(report: Report) -> Markup:
             r["family"],
             r["tool"],
             ", ".join(f"{units.count(v)} {k}" for k, v in r["resources"].items()) or units.ABSENT,
-            units.hertz(r["fmax_hz"]) if r.get("fmax_hz") else "not routed",
+            _clock_reached(r),
             units.seconds(r.get("wall_s")),
             " ".join(r["notes"]),
         )

@@ -191,7 +191,7 @@ VERIFICATION = {"equal": bool, "frames": NATURAL, "tensors_compared": NATURAL, "
                                  "holds": {"one_frame": bool, "interval": bool}})}
 """What a build remembers of commands on it: `verification.json`."""
 SYNTHESIS = {"results": [{"device": str, "segment": str, "family": str, "tool": str, "resources": Each(float), "notes": [str],
-                          "fmax_hz?": Maybe(float), "wall_s?": Maybe(float)}]}
+                          "fmax_hz?": Maybe(float), "wall_s?": Maybe(float), "routes?": [{"fmax_hz": float}]}]}
 """`synthesis.json`."""
 COUNTED_POWER = {"results": [{"segment": str, "toggles_per_clock": float, "activity": float, "planned_activity": float,
                       "energy_low_j": float, "energy_high_j": float, "planned_energy_j": float, "source": str}]}

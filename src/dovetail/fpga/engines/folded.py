@@ -27,7 +27,7 @@ from dovetail.fpga.rtl.expressions import ZERO, Const, Expr, Signal, all_of, bit
 from dovetail.fpga.rtl.modules import Instance, Rom
 from dovetail.hardware.adders.graph import IntMatrix
 from dovetail.hardware.folds import Loops
-from dovetail.hardware.streaming import FoldedRaster
+from dovetail.hardware.streaming import HELD_STAGES, FoldedRaster
 from dovetail.ir import Window
 
 Pin = tuple[str, Signal]
@@ -141,12 +141,17 @@ def _number(bits: IntMatrix) -> int:
     return int.from_bytes(np.packbits(bits.reshape(-1).astype(np.uint8), bitorder="little").tobytes(), "little")
 
 
-def read_rom(pipeline: Pipeline, name: str, words: Sequence[int], width: int, at: Signal | Const, stage: int) -> Signal:
-    """A word of constants at `stage`, from an address of stage 0; the address waits, being narrower than the word."""
-    address = pipeline.at(Staged(at, 0), stage - READ_STAGES)
+def read_rom(pipeline: Pipeline, name: str, words: Sequence[int], width: int, at: Signal | Const, stage: int,
+             held: bool = False) -> Signal:
+    """A word of constants at `stage`, from an address of stage 0; the address waits, being narrower than the word.
+
+    A word that is `held` was there a clock earlier: a register of its own moves into the multiplier behind it.
+    """
+    address = pipeline.at(Staged(at, 0), stage - READ_STAGES - HELD_STAGES * held)
     read = signal(f"{name}_read", 0, (1 << width) - 1)
     pipeline.module.roms.append(Rom(name, width, tuple(words), address, read, in_blocks(len(words), width)))
-    return pipeline.module.register(f"{name}_word", read)
+    word = pipeline.module.register(f"{name}_word", read)
+    return pipeline.module.register(f"{name}_held", word) if held else word
 
 
 def lanes_of(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Range, lane: Lane, filters: Filters,
@@ -157,7 +162,8 @@ def lanes_of(pipeline: Pipeline, loops: Loops, slot: Slot, taps: WordTaps, x: Ra
     if turned:  # passes after each other over one slice, not slices of one pass
         stored = [stored[turn * loops.slices + part] for part in range(loops.slices) for turn in range(loops.passes)]
     count = len(places(loops)) // (2 if loops.twins else 1)
-    words = read_rom(pipeline, "weights", stored, lane.module.inputs[1].width * count, slot.weight, stage)
+    words = read_rom(pipeline, "weights", stored, lane.module.inputs[1].width * count, slot.weight, stage,
+                     loops.holds_weights)
     fields = constants_of(filters.bias, filters.rescale).fields()
     tables = filter_tables(pipeline, loops, fields, slot, stage + lane.constant_stage)
 

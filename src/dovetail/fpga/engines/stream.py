@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from dovetail.fpga.design import Beats
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_bit, any_of, compare, pack, signal
 from dovetail.fpga.rtl.modules import Instance, Memory, Module
+from dovetail.hardware.folds import LUT_MEMORY_DEPTH
 from dovetail.hardware.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
 
 BLOCK_MEMORY_BITS = 4096
 """Memories at least this large, and deeper than a look-up table, are asked to become block memory."""
-LUT_MEMORY_DEPTH = 64
 READ_STAGES = 2
 """Clock edges from the address of weights to the word: the read and a register behind it."""
 

@@ -8,7 +8,7 @@ from dovetail.fpga.engines.window import Words, masked_taps, shifted_rows
 from dovetail.fpga.rtl.expressions import ONE, ZERO, Expr, Signal, bit_width, choose, pack, select, signal
 from dovetail.fpga.rtl.modules import Memory
 from dovetail.hardware.folds import Loops
-from dovetail.hardware.streaming import FoldedRaster
+from dovetail.hardware.streaming import ISSUE_STAGES, WORD_STAGES, FoldedRaster
 
 WordTaps = dict[tuple[int, int, int, int], Staged]
 """(group of the fold, channel of the fold, kernel row, kernel column) to value."""
@@ -22,7 +22,10 @@ def word_taps(pipeline: Pipeline, folded: FoldedRaster, loops: Loops, form: Form
     """
     raster = folded.raster
     word = pixel_word(pipeline, loops, form, slot, data, turned or not raster.pointwise)
-    rows = {(0, 0): word} if raster.pointwise else window_words(pipeline, folded, loops, slot, word)
+    if raster.pointwise:
+        rows = {(0, 0): pipeline.signal_at(Staged(word, ISSUE_STAGES + WORD_STAGES), folded.stages - raster.masked)}
+    else:
+        rows = window_words(pipeline, folded, loops, slot, word)
     width, inputs = bit_width(form.lo, form.hi), loops.fold.inputs
     taps = masked_taps(pipeline, raster, slot.place, rows, folded.stages, fill, loops.fold.groups * inputs,
                        lambda held, place: held.field(place * width, form.lo, form.hi))

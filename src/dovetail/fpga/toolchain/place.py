@@ -28,6 +28,8 @@ from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_ke
 DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
 PLACE_TIMEOUT_S = 3600.0
 INSTALL_NEXTPNR = "install it with pip install 'dovetail-accel[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
+ASKED_MHZ = 200.0
+"""What the router aims for where the fastest clock is asked: no whole design of ours has reached it."""
 TOP, NETLIST = "dovetail_pins", "netlist.json"
 MAPPED_KEPT = 16
 """Netlists that are kept for further seeds; those of large designs have tens of megabytes."""
@@ -83,7 +85,7 @@ class Ecp5Netlist:
 
     @cached_property
     def key(self) -> str:
-        return content_key([self.yosys.version, "output registers in memories, local copies", self.top,
+        return content_key([self.yosys.version, "registers in memories and multipliers, local copies", self.top,
                             *(text for item in sorted(self.files.items()) for text in item)])
 
     def copy_to(self, folder: Path) -> None:
@@ -103,6 +105,11 @@ class Ecp5Netlist:
             os.unlink(folder / name)
 
 
+def netlist_of(design: Design, pins: Sequence[Pin]) -> Ecp5Netlist:
+    """A design between its test registers, mapped to an ECP5."""
+    return Ecp5Netlist({**design.files, f"{TOP}.v": pin_wrapper(design.top, pins)}, TOP, find_synthesizer("ecp5"))
+
+
 def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: float = 100.0,
                pins: Sequence[Pin] | None = None) -> Placement:
     """Synthesize, place and route a design; `freq_mhz` is what the router aims for, and missing it is no failure.
@@ -111,11 +118,9 @@ def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: flo
     """
     if device not in DEVICES:
         raise UsageError(f"placement of {design.top}: device is {device}; known are {', '.join(DEVICES)}")
-    nextpnr, yosys = find_nextpnr(), find_synthesizer("ecp5")
-    files = {**design.files, f"{TOP}.v": pin_wrapper(design.top, core_pins(design) if pins is None else pins)}
+    nextpnr, netlist = find_nextpnr(), netlist_of(design, core_pins(design) if pins is None else pins)
     options = (f"--{device}", "--json", NETLIST, "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
                "--lpf-allow-unconstrained", "--timing-allow-fail")
-    netlist = Ecp5Netlist(files, TOP, yosys)
 
     def make(folder: Path) -> None:
         netlist.copy_to(folder)
