@@ -96,6 +96,25 @@ def test_paces_that_are_passed_over_have_no_better_plan() -> None:
             assert make_plan(graph, where, Options(goal=goal, thrift=0.0, explained=False))[0].objective >= best * (1 - 1e-9)
 
 
+def test_the_form_of_the_best_first_plan_is_searched_first_and_others_below_what_is_reached() -> None:
+    graph, board, searched = layers(8), small(1.0), list[tuple[int, float]]()
+
+    def pace(where: Platform) -> int:
+        return pace_of(where.of_kind(Kind.FPGA)[0]) or 0
+
+    def solve(where: Platform, pins: Mapping[str, Any], ceiling: float) -> Plan:
+        searched.append((pace(where), ceiling))
+        return replace(plan, objective=promises.get(pace(where), 3.0) - 0.5)
+
+    plan, promises = make_plan(graph, board, Options(explained=False))[0], {4096: 1.0, 0: 2.0}
+    options = Options(goal=Goal.ENERGY, thrift=0.0, fold=AUTO)
+    space = weigh(PlanQuestion(graph, board, options, {}, solve, silent, lambda where, _: promises.get(pace(where), 3.0)))
+    assert searched[:2] == [(4096, 1.0), (0, 0.5)]
+    assert all(reached == 0.5 for _, reached in searched[1:])
+    assert space.paces[0] is None
+    assert space.paces[space.best] == 4096
+
+
 def test_what_was_decided_before_is_not_weighed_again() -> None:
     graph, board = layers(8), small(1.0)
     for where in (board.with_pace(4096), load_platform("tx2")):

@@ -13,8 +13,10 @@ from dovetail.errors import InfeasibleError, UnsupportedError
 from dovetail.ir import Axis, Graph
 from dovetail.partition import effort
 from dovetail.partition.cost_model import CostModel
+from dovetail.partition.device_costs import RememberedCosts
 from dovetail.partition.options import Options as Options
 from dovetail.partition.plan import Assignment, Goal, Plan, Status
+from dovetail.partition.solve import best_baseline
 from dovetail.partition.solve import plan as solve
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
@@ -33,11 +35,12 @@ NEAR = 0.05
 
 
 def make_plan(graph: Graph, platform: Platform, options: Options,
-              assignment: Assignment | None = None, costs: CostModel | None = None) -> tuple[Plan, Timeline]:
+              assignment: Assignment | None = None, costs: CostModel | None = None,
+              begun: Plan | None = None) -> tuple[Plan, Timeline]:
     """Decide which device computes what, and when; the plan carries its proven bound and the schedule's makespan.
 
     `assignment` pins nodes to splits of your own, before what `options` pin; the rest is decided around them. Layers get what
-    the links of an FPGA leave. `costs` default to the devices' own models.
+    the links of an FPGA leave. `costs` default to the devices' own models. `begun` is an earlier answer (see `solve.plan`).
 
     Raises:
         InfeasibleError: no plan meets the limits; it names one and by how much it is missed.
@@ -45,7 +48,7 @@ def make_plan(graph: Graph, platform: Platform, options: Options,
     """
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
-    plan = _solved(graph, platform, options, assignment, costs=costs)
+    plan = _solved(graph, platform, options, assignment, costs=costs, begun=begun)
     timeline = schedule(graph, platform, plan.assignment, costs)
     paced = tuple(f"{d.name}: layers may share multipliers and take up to {counted(pace, 'clock')} per frame"
                   for d in platform.of_kind(Kind.FPGA) if (pace := pace_of(d)) is not None)
@@ -86,9 +89,9 @@ def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
 
 
 def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, ceiling: float = inf,
-            costs: CostModel | None = None) -> Plan:
+            costs: CostModel | None = None, begun: Plan | None = None) -> Plan:
     """The plan that options ask for."""
-    search = partial(solve, costs=costs, ceiling=inf if options.max_parts else ceiling)
+    search = partial(solve, costs=costs) if options.max_parts else partial(solve, costs=costs, ceiling=ceiling, begun=begun)
     try:
         return plan_within(graph, platform, options, assignment, search)
     except InfeasibleError as error:
@@ -132,18 +135,21 @@ def weighed(graph: Graph, platform: Platform, options: Options, assignment: Assi
     """The same with all that was weighed."""
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
-    quick = replace(options, thrift=0.0, explained=False)
+    quick, costs = replace(options, thrift=0.0, explained=False), RememberedCosts()
 
     def search(board: Platform, pins: Assignment, ceiling: float) -> Plan:
         left_s = max(options.total_s - effort.worked(), LEAST * options.total_s)
         limit_s = min(quick.time_limit_s, left_s / SEARCHES)
-        return _solved(graph, board, replace(quick, time_limit_s=limit_s), pins, ceiling)
+        return _solved(graph, board, replace(quick, time_limit_s=limit_s), pins, ceiling, costs)
+
+    def first(board: Platform, pins: Assignment) -> float:
+        return best_baseline(graph, board, quick, pins, costs)
 
     with effort.counted(inf):
-        space = weigh(PlanQuestion(graph, platform, options, assignment, search, progress))
+        space = weigh(PlanQuestion(graph, platform, options, assignment, search, progress, first))
     best = space.forms[space.best]
     progress("plan", 0, 1)
-    plan, timeline = make_plan(graph, best.platform, options, best.pins)
+    plan, timeline = make_plan(graph, best.platform, options, best.pins, costs, space.plans[space.best] if space.plans else None)
     progress("plan", 1, 1)
     plan = space.within(plan)
     return replace(plan, notes=(*plan.notes, *linked), clocks=plan_clocks(graph, best.platform, plan)), timeline, space

@@ -64,6 +64,9 @@ Solve = Callable[[Platform, Assignment, float], Plan]
 The search may end where no plan is below the objective that is given.
 """
 
+First = Callable[[Platform, Assignment], float]
+"""The objective of a plan that is found at once, such as all on one device; infinite where there is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class FpgaForm:
@@ -140,6 +143,7 @@ class PlanQuestion:
     pins: Assignment
     solve: Solve
     progress: Progress
+    first: First = lambda *_: inf
     inside: dict[frozenset[str], tuple[Graph, Blocks]] = field(default_factory=dict)
     """By nodes that accelerators were sought for: these cut out, and arrays for them as far as they are priced."""
 
@@ -272,30 +276,36 @@ def folds(asked: PlanQuestion) -> Space:
     """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best.
 
     A frame takes at least the pace wherever an FPGA computes anything, and plans without it are among those of direct mapping: a
-    pace that is no shorter than the best plan so far needs no search.
+    pace that is no shorter than the best plan so far needs no search. Forms whose first plans are best are searched first, so
+    that of others only has to be proven that they are no better.
     """
-    forms = [FpgaForm(asked.platform, asked.pins)]
-    asked.progress("first plan", 0, 1)
-    plans = [asked.tried(forms[0])]
-    paces, clock_hz = [0], max(d.clock_hz or inf for d in asked.platform.of_kind(Kind.FPGA))
+    forms, plans = dict[int, FpgaForm](), dict[int, Plan | None]()  # by pace; 0 stands for direct mapping
+    least, clock_hz = inf, max(d.clock_hz or inf for d in asked.platform.of_kind(Kind.FPGA))
+
+    def late(pace: int) -> bool:
+        return proven(asked.options.goal) and pace / clock_hz >= least
 
     def attempt(some: Sequence[int]) -> int:
-        """The best pace so far, 0 standing for none, after trying some more."""
-        for pace in some:
-            if pace not in paces:
-                least = min((plan.objective for plan in plans if plan is not None), default=inf)
-                asked.progress(_so_far(asked, least), len(paces) - 1, TRIES)
-                late = proven(asked.options.goal) and pace / clock_hz >= least
-                paces.append(pace)
-                forms.append(FpgaForm(asked.platform.with_pace(pace), asked.pins))
-                plans.append(None if late else asked.tried(forms[-1], least))
-        return paces[Space((), tuple(forms), tuple(plans)).best]
+        """The best pace so far after trying some more."""
+        nonlocal least
+        promised = dict[int, float]()
+        for pace in [p for p in dict.fromkeys(some) if p not in forms]:
+            asked.progress(_so_far(asked, least), len(plans) + len(promised), TRIES)
+            forms[pace] = FpgaForm(asked.platform.with_pace(pace) if pace else asked.platform, asked.pins)
+            promised[pace] = inf if late(pace) else asked.first(forms[pace].platform, asked.pins)
+            least = min(least, promised[pace])
+        for pace in sorted(promised, key=promised.__getitem__):
+            asked.progress(_so_far(asked, least), len(plans), TRIES)
+            plans[pace] = found = None if late(pace) and promised[pace] > least else asked.tried(forms[pace], least)
+            least = least if found is None else min(least, found.objective)
+        return min(plans, key=lambda pace: inf if (own := plans[pace]) is None else own.objective)
 
-    best = attempt(PACES)
+    asked.progress("first plan", 0, 1)
+    best = attempt((0, *PACES))
     for factors in NEARER if best else ():
         best = attempt([int(best * factor) for factor in factors])
-    asked.progress(_so_far(asked, min((p.objective for p in plans if p is not None), default=inf)), TRIES, TRIES)
-    return Space(space_words([None, *paces[1:]]), tuple(forms), tuple(plans))
+    asked.progress(_so_far(asked, least), TRIES, TRIES)
+    return Space(space_words([pace or None for pace in forms]), tuple(forms.values()), tuple(plans[pace] for pace in forms))
 
 
 def _so_far(asked: PlanQuestion, least: float) -> str:

@@ -9,12 +9,16 @@ import pytest
 
 from dovetail.errors import InfeasibleError, UsageError
 from dovetail.ir import Axis
+from dovetail.partition.effort import worked
 from dovetail.partition.evaluate import evaluate
-from dovetail.partition.explain.baselines import balanced, chance
+from dovetail.partition.exact.by_device import Known
+from dovetail.partition.exact.solver import Answer
+from dovetail.partition.explain.baselines import balanced, chance, single
 from dovetail.partition.options import PROOF
 from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Plan, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan
+from dovetail.partition.strategy import exact
 from dovetail.platform.device import Kind
 from tests.partition.worlds import Synthetic, chain, platform, residual
 
@@ -157,3 +161,33 @@ def test_every_node_says_why() -> None:
 
 def test_the_command_line_names_the_solvers_there_are() -> None:
     assert tuple(SOLVERS) == SOLVER_NAMES
+
+
+def test_explanations_take_none_of_a_searchs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines were earlier by what explanations may take, so that a plan that was explained could be a worse one."""
+    left: list[float] = []
+
+    def search(problem: Problem, known: Known, deadline: float, gap: float = 0.0) -> tuple[Answer, tuple[str, ...]]:
+        left.append(deadline - worked())
+        return exact(problem, known, deadline, gap)
+
+    monkeypatch.setitem(SOLVERS, "exact", search)
+    for explained in (False, True):
+        plan(chain(16, 8, 8), platform(2), replace(PROOF, explained=explained), costs=Synthetic(2))
+    assert left == [PROOF.time_limit_s] * 2
+
+
+def test_a_plan_is_never_worse_than_an_earlier_answer_and_a_proven_one_is_not_sought_again(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, board, costs, asked = chain(16, 8, 8), platform(2), Synthetic(2), replace(PROOF, explained=False)
+    before = plan(graph, board, asked, costs=costs)
+    assert before.status is Status.OPTIMAL
+    monkeypatch.setitem(SOLVERS, "exact", lambda problem, *_: (Answer((single(problem, Kind.CPU) or {},), 0.0), ()))
+    assert plan(graph, board, asked, costs=costs).objective > before.objective
+    again = plan(graph, board, asked, costs=costs, begun=replace(before, status=Status.FEASIBLE))
+    assert (again.objective, again.lower_bound) == (before.objective, pytest.approx(before.lower_bound, rel=1e-9))
+    monkeypatch.setitem(SOLVERS, "exact", lambda *_: pytest.fail("it was sought again"))
+    again = plan(graph, board, PROOF, costs=costs, begun=before)
+    assert (again.objective, again.status) == (before.objective, Status.OPTIMAL)
+    assert again.lower_bound == pytest.approx(before.lower_bound, rel=1e-9)
+    assert all(node.why for node in again.nodes)

@@ -14,7 +14,8 @@ from dovetail.cost.accelerator import accelerator_costs, why_outside
 from dovetail.cost.dhm import dhm_answers, dhm_costs, dhm_reductions
 from dovetail.cost.dhm_reasons import dhm_why_not
 from dovetail.cost.estimate import ShareCosts
-from dovetail.cost.folded import expect_folds, paced_costs
+from dovetail.cost.folded import folds_of_shares, paced_costs
+from dovetail.cost.folded_area import FoldedCost
 from dovetail.cost.gpu_kernels import has_kernels, kernel_answers, runs_kernels
 from dovetail.cost.processor import processor_answers, processor_why_not, reduction_costs
 from dovetail.hardware.shares import Floats, Ints, Question
@@ -55,13 +56,14 @@ def costs_of(graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: I
     return processor_answers(graph, [question], [device])[0][0]
 
 
-def _on_fpga(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts | None:
+def _on_fpga(graph: Graph, question: Question, direct: ShareCosts, device: Device,
+             folds: Sequence[FoldedCost | None] | None = None) -> ShareCosts | None:
     """What direct mapping costs becomes what the device really builds: folded engines, or its part of an accelerator."""
     if device.accelerator is not None:
         (axis, starts, _), *others = question[1]
         whole = axis is None and len(starts) == 1 and not others  # accelerators compute no shares
         return accelerator_costs(graph, question, direct, device) if whole else None
-    return paced_costs(graph, question, direct, device)
+    return paced_costs(graph, question, direct, device, folds)
 
 
 def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence[Device]) -> list[list[ShareCosts | None]]:
@@ -80,10 +82,9 @@ def costs_of_many(graph: Graph, questions: Sequence[Question], devices: Sequence
         for can, alike in able.items():
             answered = answers(graph, [questions[q] for q in can], [devices[i] for i in alike])
             for i, own in zip(alike, answered, strict=True):
-                if fpga and devices[i].accelerator is None:
-                    expect_folds(graph, [questions[q] for q in can], devices[i])
-                for q, costs in zip(can, own, strict=True):
-                    found[i][q] = _on_fpga(graph, questions[q], costs, devices[i]) if fpga else costs
+                folds = folds_of_shares(graph, [questions[q] for q in can], devices[i]) if fpga else []
+                for number, (q, costs) in enumerate(zip(can, own, strict=True)):
+                    found[i][q] = _on_fpga(graph, questions[q], costs, devices[i], folds[number]) if fpga else costs
     for i in (i for i, d in enumerate(devices) if runs_kernels(d)):
         ours = [q for q, (node, _) in enumerate(questions) if found[i][q] is not None and has_kernels(graph, node, devices[i])]
         for q, costs in zip(ours, kernel_answers(graph, [questions[q] for q in ours], devices[i]), strict=True):

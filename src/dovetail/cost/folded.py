@@ -8,9 +8,10 @@ the device, so whoever builds a plan finds the folds its costs were made of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from math import ceil
 
 import numpy as np
@@ -27,7 +28,7 @@ from dovetail.cost.folded_area import (
     resource_names,
 )
 from dovetail.cost.lq_folds import CodedShape, best_coded_fold
-from dovetail.cost.power import power_w
+from dovetail.cost.power import activity_of, dynamic_power_w
 from dovetail.hardware.engines import gate_layers, waiting_beats
 from dovetail.hardware.folds import Fold, channels_of
 from dovetail.hardware.rounding import input_bits
@@ -112,7 +113,7 @@ def best_folds(shapes: Sequence[Shape], model_name: str, resources: Limits, cloc
         order = np.lexsort((table.steps, parts, table.which))
         rows = order[np.unique(table.which[order], return_index=True)[1]]
         known.update(dict.fromkeys(new))
-        known.update((new[table.which[row]], table.cost(int(row), needs, model)) for row in rows)
+        known.update(zip([new[i] for i in table.which[rows].tolist()], table.costs(rows, needs, model), strict=True))
     return [known[shape] for shape in shapes]
 
 
@@ -137,24 +138,35 @@ def coded_shape(graph: Graph, node: Node, axis: Axis | None = None, start: int =
 
 def shape_of(graph: Graph, node: Node, axis: Axis | None = None, start: int = 0, stop: int = 1) -> Shape:
     """A Conv or Gemm, or the units [start, stop) of an axis of it."""
-    op = node.op.product
+    (found,) = shapes_of(graph, (node, ((axis, np.array([start]), np.array([stop])),)))
+    return found
+
+
+def shapes_of(graph: Graph, question: Question) -> list[Shape]:
+    """Shares of a Conv or Gemm."""
+    node, segments = question
+    op, found = node.op.product, list[Shape]()
     assert op is not None
     window, channels, height, width = window_of(graph, node)
-    filters = graph.shape(node.output)[1]
-    has = channels_of(op, channels, filters)
-    partial = op.partial or axis is Axis.INPUT_CHANNELS
-    match axis:
-        case Axis.OUTPUT_CHANNELS:
-            has = replace(has, outputs=(stop - start) // has.groups)
-        case Axis.INPUT_CHANNELS:
-            has = replace(has, inputs=-(-(stop - start) * has.inputs // node.op.extent(axis, graph.input_shapes(node))))
-        case Axis.GROUPS:
-            has = replace(has, groups=stop - start)
-        case Axis.ROWS:
-            window, (first, last) = window.rows(start, stop, height)
-            height = last - first
-    return Shape(has, window, height, width, int(input_bits(graph, node)), 32 if partial else 8, weight_bits(graph, node),
-                 0 if partial else factor_bits(graph, node))
+    every, reads = channels_of(op, channels, graph.shape(node.output)[1]), int(input_bits(graph, node))
+    bits, factor = weight_bits(graph, node), factor_bits(graph, node)
+    for axis, starts, stops in segments:
+        partial = op.partial or axis is Axis.INPUT_CHANNELS
+        extent = node.op.extent(axis, graph.input_shapes(node)) if axis is Axis.INPUT_CHANNELS else 0
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            has, seen, rows = every, window, height
+            match axis:
+                case Axis.OUTPUT_CHANNELS:
+                    has = replace(every, outputs=(stop - start) // every.groups)
+                case Axis.INPUT_CHANNELS:
+                    has = replace(every, inputs=-(-(stop - start) * every.inputs // extent))
+                case Axis.GROUPS:
+                    has = replace(every, groups=stop - start)
+                case Axis.ROWS:
+                    seen, (first, last) = window.rows(start, stop, height)
+                    rows = last - first
+            found.append(Shape(has, seen, rows, width, reads, 32 if partial else 8, bits, 0 if partial else factor))
+    return found
 
 
 def factor_bits(graph: Graph, node: Node) -> int:
@@ -183,20 +195,35 @@ def layer_pace(graph: Graph, node: Node, clocks: int) -> int:
     return max(1, clocks // GATE_PART) if node.op.layer and node.name in gate_layers(graph) else clocks
 
 
-def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, float], axis: Axis | None = None, start: int = 0,
-                stop: int = 1) -> FoldedCost | None:
-    """The fold a device takes for a share whose direct mapping needs `direct`; None where it is mapped directly."""
-    pace = pace_of(device)
-    if pace is None or not node.op.layer:
-        return None
-    pace = layer_pace(graph, node, pace)
-    limits, found = tuple(sorted(device.resources.items())), None
-    if not node.op.coded:
-        (found,) = best_folds([shape_of(graph, node, axis, start, stop)], device.model, limits, pace, twins_allowed(device))
-    elif coded := best_coded_fold(coded_shape(graph, node, axis, start, stop), device.model, limits, pace):
-        found = FoldedCost(*coded)
+def chosen_fold(graph: Graph, node: Node, device: Device, direct: Mapping[str, float]) -> FoldedCost | None:
+    """The fold a device takes for a node whose direct mapping needs `direct`; None where it is mapped directly."""
+    ((found,),) = folds_of_shares(graph, [(node, ((None, np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)),))], device)
     if found is None or largest_part(direct, device.resources) <= largest_part(dict(found.resources), device.resources):
         return None
+    return found
+
+
+def folds_of_shares(graph: Graph, questions: Sequence[Question], device: Device) -> list[list[FoldedCost | None]]:
+    """By question the fold of every share that needs the smallest parts of a device at its pace; None where there is none."""
+    pace, limits = pace_of(device), tuple(sorted(device.resources.items()))
+    found: list[list[FoldedCost | None]] = [[None] * sum(len(starts) for _, starts, _ in own) for _, own in questions]
+    if pace is None:
+        return found
+    by_pace = dict[int, list[int]]()
+    for i, (node, segments) in enumerate(questions):
+        own = layer_pace(graph, node, pace)
+        if node.op.coded:
+            shares = [coded_shape(graph, node, axis, start, stop) for axis, starts, stops in segments
+                      for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+            best = (best_coded_fold(shape, device.model, limits, own) for shape in shares)
+            found[i] = [None if coded is None else FoldedCost(*coded) for coded in best]
+        elif node.op.layer:
+            by_pace.setdefault(own, []).append(i)
+    for own, alike in by_pace.items():
+        shapes = [shapes_of(graph, questions[i]) for i in alike]
+        folds = iter(best_folds([s for some in shapes for s in some], device.model, limits, own, twins_allowed(device)))
+        for i, some in zip(alike, shapes, strict=True):
+            found[i] = list(islice(folds, len(some)))
     return found
 
 
@@ -213,49 +240,50 @@ def folds_of(graph: Graph, device: Device) -> dict[str, Fold]:
     return found
 
 
-def expect_folds(graph: Graph, questions: Iterable[Question], device: Device) -> None:
-    """Choose the folds of many shares at once, where the device may fold them; `chosen_fold` then knows them."""
-    pace = pace_of(device)
-    if pace is not None:
-        shapes = [shape_of(graph, node, axis, start, stop) for node, segments in questions if node.op.layer and not node.op.coded
-                  for axis, starts, stops in segments for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-        best_folds(shapes, device.model, tuple(sorted(device.resources.items())), pace, twins_allowed(device))
-
-
-def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device) -> ShareCosts:
+def paced_costs(graph: Graph, question: Question, direct: ShareCosts, device: Device,
+                folds: Sequence[FoldedCost | None] | None = None) -> ShareCosts:
     """Costs of shares on a device that may fold them, from those of direct mapping; the same where it may not.
 
     Every share alone takes at least the pace, since one that is slower behind it would make it wait. Behind its producer it
-    adds what it still does after the last beat, or, if that is more, what fills its window at the pace of the stream.
+    adds what it still does after the last beat, or, if that is more, what fills its window at the pace of the stream. `folds`
+    are those of `folds_of_shares`, where they are known.
     """
     pace = pace_of(device)
     if pace is None or device.clock_hz is None:
         return direct
-    node, segments = question
-    second, index, folded = 1 / device.clock_hz, 0, False
-    fill = filled(graph, node) * pace
+    (node, _), model = question, dhm_model(device.model)
+    second, fill, part = 1 / device.clock_hz, filled(graph, node) * pace, word_part(graph, node, device)
     alone, fused = np.maximum(direct.alone_s, pace * second), np.maximum(direct.fused_s, fill * second)
     energy = direct.energy_j.copy()
-    part = word_part(graph, node, device)
-    resources = {r: v * part if r in (dhm_model(device.model).logic, "register", "dsp") else v.copy()
-                 for r, v in direct.resources.items()}
+    resources = {r: v * part if r in (model.logic, "register", "dsp") else v.copy() for r, v in direct.resources.items()}
     if keeps(graph, node):
-        resources[dhm_model(device.model).block] = _waiting_blocks(graph, node, part, direct, device)
-    for axis, starts, stops in segments:
-        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            needs = {r: float(v[index]) for r, v in direct.resources.items()}
-            chosen = chosen_fold(graph, node, device, needs, axis, start, stop)
-            if chosen is not None:
-                used, folded = dict(chosen.resources), True
-                alone[index] = max(pace, chosen.steps + chosen.stages) * second
-                fused[index] = (max(chosen.tail, fill) + chosen.stages) * second
-                energy[index] = power_w(used, device) * chosen.steps * second
-                for r, values in resources.items():
-                    values[index] = used.get(r, 0.0)
-            index += 1
-    spread = 1 + dhm_model(device.model).clock_error
-    source = f"{direct.source}; multipliers shared, at most {pace} {plural(pace, 'clock')} per frame" if folded else direct.source
+        resources[model.block] = _waiting_blocks(graph, node, part, direct, device)
+    own, at, used = _worth_folding(folds_of_shares(graph, [question], device)[0] if folds is None else folds, direct, device)
+    if own:
+        steps, tails, stages = np.array([(f.steps, f.tail, f.stages) for f in own]).T
+        alone[at] = np.maximum(pace, steps + stages) * second
+        fused[at] = (np.maximum(tails, fill) + stages) * second
+        energy[at] = dynamic_power_w(used, model, device.clock_hz, activity_of(device)) * steps * second
+        for r, values in resources.items():
+            values[at] = used.get(r, 0.0)
+    spread = 1 + model.clock_error
+    source = f"{direct.source}; multipliers shared, at most {pace} {plural(pace, 'clock')} per frame" if own else direct.source
     return ShareCosts(alone, fused, alone / spread, alone * spread, energy, resources, direct.extrapolated, source)
+
+
+def _worth_folding(folds: Sequence[FoldedCost | None], direct: ShareCosts,
+                   device: Device) -> tuple[list[FoldedCost], Ints, dict[str, Floats]]:
+    """Folds that need less of some resource than direct mapping does of any, which shares have them, and what they occupy."""
+    at, limits = np.flatnonzero([fold is not None for fold in folds]), device.resources
+    own = [fold for fold in folds if fold is not None]
+    parts = [dict(fold.resources) for fold in own]
+    used = {r: np.array([amounts.get(r, 0.0) for amounts in parts]) for r in dict.fromkeys(r for some in parts for r in some)}
+
+    def largest(amounts: Mapping[str, Floats]) -> Floats:
+        return np.max([np.zeros(len(at)), *(v / limits[r] for r, v in amounts.items() if limits.get(r))], axis=0)
+
+    kept = np.flatnonzero(largest({r: v[at] for r, v in direct.resources.items()}) > largest(used))
+    return [own[i] for i in kept.tolist()], at[kept], {r: v[kept] for r, v in used.items()}
 
 
 def word_part(graph: Graph, node: Node, device: Device) -> float:

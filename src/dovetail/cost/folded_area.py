@@ -164,11 +164,12 @@ class FoldTable:
         held = np.where(self.pixels > 1, self.first * self.words, 0)
         return np.asarray(np.maximum(self.flush * self.clocks, held) + self.clocks, dtype=np.int64)
 
-    def cost(self, row: int, resources: Floats, model: DhmModel) -> FoldedCost:
-        """One row; `resources` are those of all."""
-        own = folds_of_one(self.shapes[self.which[row]], self.folds[row:row + 1])
-        return FoldedCost(self[row], int(self.steps[row]), int(own.tails[0]), int(own.stages[0]),
-                          tuple(zip(resource_names(model), resources[row].tolist(), strict=True)))
+    def costs(self, rows: Ints, resources: Floats, model: DhmModel) -> list[FoldedCost]:
+        """Some rows; `resources` are those of all."""
+        names, own = resource_names(model), (self.steps, self.tails, self.stages)
+        return [FoldedCost(Fold(*fold), steps, tail, stages, tuple(zip(names, used, strict=True)))
+                for fold, steps, tail, stages, used in zip(self.folds[rows].tolist(), *(v[rows].tolist() for v in own),
+                                                           resources[rows].tolist(), strict=True)]
 
 
 def resource_names(model: DhmModel) -> tuple[str, ...]:
@@ -189,7 +190,8 @@ def folds_of_one(shape: Shape, folds: Ints) -> FoldTable:
 def folded_cost(shape: Shape, fold: Fold, model: DhmModel) -> FoldedCost:
     """Cycles and area of one fold."""
     table = folds_of_one(shape, fold_rows([fold]))
-    return table.cost(0, table.resources(model), model)
+    (found,) = table.costs(np.zeros(1, dtype=np.int64), table.resources(model), model)
+    return found
 
 
 def _distinct(depth: Ints, width: Ints) -> Ints:

@@ -46,11 +46,6 @@ from dovetail.partition.tolerances import ROUNDING, TOLERANCE
 from dovetail.partition.work import check_split
 from dovetail.platform.device import Platform
 
-EXPLAINED_S = 3e-3
-"""Seconds of work that explanations and moved cuts take per node, at most:
-
-the search leaves them so much, as far as it can. Chosen, not measured.
-"""
 TIMELY = 0.6
 """Part of the time within which comparisons with plans in which nodes are elsewhere are begun. Chosen, not measured."""
 MOVED = 0.1
@@ -154,35 +149,45 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assignment | None = None,
-         costs: CostModel | None = None, ceiling: float = inf) -> Plan:
+         costs: CostModel | None = None, ceiling: float = inf, begun: Plan | None = None) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `fixed` pins nodes to given splits. `makespan_s` is left to the schedule.
     In sequential mode, where frames do not overlap, a limit on their interval is one on latency. Thrift never gives up so much
-    that a baseline would be better. Neither another machine nor other load changes plans, as work is counted and not time. In
-    large networks `exact` counts what baselines took and explanations will take as well, as long as half of the time is left to
-    search in. Where computing takes several times as long, the search is cut short, and notes say so.
+    that a baseline would be better. Neither another machine nor other load changes plans, as work is counted and not time, and
+    explanations take none of a search's time. Where computing takes several times as long, the search is cut short, and notes
+    say so.
 
-    With a `ceiling` for `exact`, which is reached elsewhere, the plan may be worse than that, and its bound as low.
+    With a `ceiling` for `exact`, which is reached elsewhere, the plan may be worse than that, and its bound as low. `begun` is
+    an answer of `exact` to the same question: the plan is never worse, and not sought again where that is proven optimal.
 
     Raises:
         InfeasibleError: no plan keeps the limits; it names one and by how much it is missed.
         UsageError: an unknown solver.
     """
     _solver(options.solver)
+    problem = question(graph, platform, options, fixed or {}, DeviceCosts() if costs is None else costs)
+    with counted(options.time_limit_s) as meter:
+        found = _planned(problem, graph, options, inf if limited(options) or options.solver != "exact" else ceiling, begun)
+        return replace(found, notes=(*found.notes, meter.note())) if meter.hurried else found
+
+
+def question(graph: Graph, platform: Platform, options: Options, fixed: Assignment, costs: CostModel) -> Problem:
+    """The problem that options pose.
+
+    Raises:
+        UsageError: there is nothing to plan, or a fixed split is not legal.
+    """
     latency_s, interval_s = options.max_latency_s, options.max_interval_s
     if options.mode is Mode.SEQUENTIAL and interval_s is not None:
         latency_s, interval_s = min(interval_s, inf if latency_s is None else latency_s), None
-    problem = Problem(graph, platform, costs if costs is not None else DeviceCosts(), options.goal, options.mode,
-                      options.budget == "shared", latency_s, options.max_energy_j, interval_s, dict(fixed or {}),
-                      off_grid=options.off_grid)
+    problem = Problem(graph, platform, costs, options.goal, options.mode, options.budget == "shared", latency_s,
+                      options.max_energy_j, interval_s, dict(fixed), off_grid=options.off_grid)
     if not graph.nodes:
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
         check_split(problem, graph.node(name), split)
-    with counted(options.time_limit_s) as meter:
-        found = _planned(problem, graph, options, inf if limited(options) or options.solver != "exact" else ceiling)
-        return replace(found, notes=(*found.notes, meter.note())) if meter.hurried else found
+    return problem
 
 
 def reasons(graph: Graph, platform: Platform, options: Options, fixed: Assignment, assignment: Assignment) -> dict[str, str]:
@@ -203,18 +208,12 @@ def limited(options: Options) -> bool:
     return any(limit is not None for limit in (options.max_latency_s, options.max_energy_j, options.max_interval_s))
 
 
-def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float) -> Plan:
+def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float, begun: Plan | None) -> Plan:
     """The plan, with work counted from here on."""
     solver, time_limit_s, thrift, explained = asked.solver, asked.time_limit_s, asked.thrift, asked.explained
-    first = {name: choose(problem) for name, choose in BASELINES.items()}
-    judged = {name: (a, evaluate(problem, a)) for name, a in first.items() if a is not None}
+    judged = _baselines(problem)
     known = [(a, e) for a, e in judged.values() if e.feasible]
-    try:
-        deadline = _deadline(time_limit_s, len(graph.nodes), solver, explained)
-        search = _solver(solver) if ceiling == inf else partial(exact, ceiling=ceiling)
-        answer, notes = search(problem, known, deadline, asked.gap)
-    except InfeasibleError as error:
-        raise _by_how_much(problem, time_limit_s) or error from None
+    answer, notes = _answered(problem, asked, known, ceiling, begun)
     found = [(a, judge(problem, a)) for a in answer.assignments]
     legal = [(a, e) for a, e in found if e.feasible] + (known if solver == "exact" else [])
     if not legal:
@@ -222,6 +221,8 @@ def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float) -> 
     assignment, best = min(legal, key=lambda pair: pair[1].objective)
     values = objectives(problem, {name: e for name, (_, e) in judged.items()})
     grid, on_grid = assignment, best.objective
+    if begun is not None and begun.objective < on_grid:
+        assignment, best = begun.assignment, judge(problem, begun.assignment)
     if solver == "exact" and best.objective * (1 - MOVED) < ceiling:
         (assignment, best), *_ = move_cuts(problem, [(assignment, best)], answer.off_grid, time_limit_s if explained else 0.0)
     lower = hold_over(problem, f"solver {solver}", answer.lower_bound, [*legal, (assignment, best)], worked() + time_limit_s)
@@ -252,6 +253,34 @@ def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float) -> 
     return found_plan if best.objective == before else replace(found_plan, best_objective=before)
 
 
+@_uncollected()
+def best_baseline(graph: Graph, platform: Platform, options: Options, fixed: Assignment, costs: CostModel) -> float:
+    """The objective of the best plan that anyone would try first; infinite where none keeps the limits."""
+    problem = question(graph, platform, options, fixed, costs)
+    with counted(options.time_limit_s):
+        return min((e.objective for _, e in _baselines(problem).values() if e.feasible), default=inf)
+
+
+def _baselines(problem: Problem) -> dict[str, tuple[Assignment, Evaluation]]:
+    """Plans that anyone would try first, by name."""
+    return {name: (a, evaluate(problem, a)) for name, choose in BASELINES.items() if (a := choose(problem)) is not None}
+
+
+def _answered(problem: Problem, asked: Options, known: Known, ceiling: float,
+              begun: Plan | None) -> tuple[Answer, tuple[str, ...]]:
+    """What the solver answers, and what its bound covers; no search where an earlier answer is proven optimal."""
+    if begun is not None and begun.status is Status.OPTIMAL and begun.beyond == 0:
+        return Answer((begun.assignment,), begun.lower_bound), begun.notes
+    search = _solver(asked.solver) if ceiling == inf else partial(exact, ceiling=ceiling)
+    try:
+        answer, notes = search(problem, known, worked() + asked.time_limit_s, asked.gap)
+    except InfeasibleError as error:
+        raise _by_how_much(problem, asked.time_limit_s) or error from None
+    if begun is None or begun.lower_bound <= answer.lower_bound:
+        return answer, notes
+    return replace(answer, lower_bound=begun.lower_bound), begun.notes
+
+
 def _finished(problem: Problem, graph: Graph, solver: str, assignment: Assignment, best: Evaluation, bound: float,
               baselines: dict[str, float | None], notes: tuple[str, ...], sentences: dict[str, str]) -> Plan:
     """The plan. Its bound was held against plans over the candidates before (`proof`), and covers no others.
@@ -278,14 +307,6 @@ def _others(problem: Problem, assignment: Assignment, best: Evaluation) -> dict[
     whole = all(len(own) == len(options(problem, own.node)) for own in choices)
     tree = tree_of(problem) if whole else relaxed_tree(problem, choices)
     return runners_up(problem, assignment, best, choices, _ranked(problem, [(assignment, best)], inf, tree))
-
-
-def _deadline(limit_s: float, nodes: int, solver: str, explained: bool) -> float:
-    """When the search is to end, in work counted since the plan was asked for."""
-    now = worked()
-    if solver != "exact" or not explained:
-        return now + limit_s
-    return max(now + limit_s / 2, min(now + limit_s, limit_s - EXPLAINED_S * nodes))
 
 
 def _by_how_much(problem: Problem, time_limit_s: float) -> InfeasibleError | None:
