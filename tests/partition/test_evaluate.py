@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.candidates import cut_positions
 from dovetail.partition.cost_model import Rates
+from dovetail.partition.effort import counted, should_take
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.cuts import network
 from dovetail.partition.plan import Mode, Piece, Split, whole_on
@@ -92,6 +94,15 @@ def test_a_budget_is_kept_to_the_last_part(allowed: float, violations: tuple[str
     devices = tuple(replace(d, resources={"alm": allowed}) if d.kind is Kind.FPGA else d for d in board.devices)
     found = evaluate(replace(pair(), platform=replace(board, devices=devices)), {"n0": whole_on("fpga"), "n1": whole_on("fpga")})
     assert found.violations == violations
+
+
+def test_a_plan_judged_again_counts_as_one_judgement() -> None:
+    problem, placed = pair(), {"n0": whole_on("gpu"), "n1": whole_on("cpu")}
+    evaluate(problem, placed)
+    with counted(inf) as meter:
+        evaluate(problem, placed)
+        spent_s = meter.seconds
+    assert spent_s == should_take("nodes", 2, 0) + should_take("judgements", 1, 2 + len(problem.budgets))
 
 
 @pytest.mark.parametrize("limit", ["max_latency_s", "max_energy_j"])
