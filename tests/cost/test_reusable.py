@@ -245,6 +245,19 @@ def test_a_part_with_two_ways_out_is_no_block() -> None:
     ({"monolithic": True}, "9 taps at once; a lane of the one array has 4 products"),
     ({"bandwidth_bytes": 32}, "at most 16 bytes a clock"),
     ({"inputs": 0}, "a size is below 1"),
+    ({"packed": True, "monolithic": True, "taps": 4}, "an even number of filters at once and an array without depthwise work"),
+    ({"packed": True, "inputs": 1, "outputs": 7}, "two products in a multiplier; an even number of filters at once"),
+    ({"soft": 9}, "9 filters in logic; none to all 8 of an array of its own"),
+    ({"soft": 2, "packed": True}, "2 filters in logic; none to all 8 of an array of its own"),
+    ({"input_buffers": 3}, "one or two input buffers and no negative latency or memory"),
+    ({"latency_clocks": -1}, "no negative latency or memory are possible"),
+    ({"masters": 3}, "16 bytes over 3 masters"),
+    ({"weight_planes": 2}, "2 x 0 planes of bits; an array that counts bits has planes on both sides and no products"),
+    ({"weight_planes": 2, "input_planes": 2, "soft": 1}, "2 x 2 planes of bits; an array that counts bits has planes"),
+    ({"value_bits": 4}, "values of 4 bits; 1 to 16 are possible where bits are counted, in words of whole bytes"),
+    ({"weight_planes": 2, "input_planes": 2, "value_bits": 0}, "values of 0 bits; 1 to 16 are possible"),
+    ({"weight_planes": 2, "input_planes": 2, "value_bits": 17}, "values of 17 bits; 1 to 16 are possible"),
+    ({"weight_planes": 2, "input_planes": 2, "value_bits": 3, "map_bytes": 64}, "in words of whole bytes where maps lie in"),
 ])
 def test_sizes_that_cannot_be_are_refused(sizes: dict[str, int], words: str) -> None:
     with pytest.raises(UsageError, match=words):
