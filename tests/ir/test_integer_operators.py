@@ -109,6 +109,26 @@ def test_a_file_that_quantizes_its_weights_alone_is_a_network_of_their_real_numb
     same_as(graph, plain, {**real, "b": offsets}, tmp_path)
 
 
+@pytest.mark.parametrize("coarser", [False, True])
+def test_a_bias_of_many_digits_is_kept_where_its_scale_is_that_of_the_sums(tmp_path: Path, coarser: bool) -> None:
+    """The file's scale is a product in single precision, which is off by so little that integers must not move with it."""
+    scale, steps = np.float32(0.0213), np.asarray([0.0091, 0.0137, 0.0033, 0.0077], np.float32)
+    units = scale * steps * (2 if coarser else 1)
+    digits = np.asarray([500_000_001, -400_000_003, 7, 300_000_009], np.int32)
+    weights = np.random.default_rng(7).integers(-20, 21, (4, 2, 3, 3)).astype(np.int8)
+    nodes = [*quantizers("x", "xq"), node("DequantizeLinear", ["w", "ws"], ["wr"], axis=0),
+             node("DequantizeLinear", ["b", "bs"], ["br"], axis=0),
+             node("Conv", ["xq", "wr", "br"], ["c"], "conv", pads=[1] * 4), *quantizers("c", "y")]
+    graph = imported(tmp_path / "m.onnx", nodes, {"scale": scale, "zero": np.uint8(0), "w": weights, "ws": steps, "b": digits,
+                                                 "bs": units})
+    weight, bias = graph.params(graph.nodes[0])
+    np.testing.assert_array_equal(weight.array, weights)
+    if not coarser:
+        np.testing.assert_array_equal(bias.array, digits)
+    np.testing.assert_allclose(bias.real, digits * units.astype(np.float64), rtol=2e-7)
+    np.testing.assert_allclose(bias.scheme.scales, float(scale) * steps.astype(np.float64), rtol=1e-6)  # type: ignore[union-attr]
+
+
 def same_as(graph: Graph, nodes: list[Any], constants: dict[str, Array], folder: Path) -> None:
     """Whether a float graph computes what ONNX Runtime does of plain nodes."""
     path = save(folder / "plain.onnx", nodes, {"x": [1, 2, 6, 6]}, {"y": [1, 4, 6, 6]}, constants)

@@ -36,6 +36,8 @@ X: Shape = (1, 7, 6, 4)
 IN, OUT, OTHER = (0.05, 3), (0.031, -5), (0.023, -7)
 HALVES = (0.03333333507180214, -5)
 """Two thirds of the scale of `IN`: in single precision to the last digit, in double precision a little less."""
+COARSER = (0.08, 2)
+"""Between one and two steps of `IN`, for which the kernels round once."""
 FRAMES = 40
 
 
@@ -133,6 +135,8 @@ EQUAL: dict[str, tuple[Any, ...]] = {
                              "filterWidth": 2, "padding": 1}),
     "MEAN kept": (unary, "MEAN", "ReducerOptions", (1, 1, 1, 4), IN, {"constants": [ints(2, 1)], "keepDims": True}),
     "QUANTIZE": (unary, "QUANTIZE", None, X, OUT, {}),
+    "RELU to coarser": (unary, "RELU", None, X, COARSER, {}),
+    "QUANTIZE to coarser": (unary, "QUANTIZE", None, X, COARSER, {}),
     "QUANTIZE to halves": (unary, "QUANTIZE", None, X, HALVES, {}),
 }
 """Operators whose int8 results are LiteRT's."""

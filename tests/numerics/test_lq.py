@@ -224,6 +224,18 @@ def test_no_sum_exceeds_the_bound_that_ranges_state() -> None:
         assert np.abs(sums).max() <= partial_sum_bound(graph, node, ranges)
 
 
+@pytest.mark.parametrize("largest", [0, 1, 9000])
+def test_the_bound_of_a_sum_is_that_of_its_products_and_its_largest_bias(largest: int) -> None:
+    graph = network(2, 3, 2)
+    node = graph.node("last")
+    codes, products, bias, *_ = graph.params(node)
+    assert isinstance(node.op, Coded)
+    digits = np.zeros_like(bias.array)
+    digits[3] = -largest
+    graph = replace(graph, constants={**graph.constants, bias.name: replace(bias, array=digits)})
+    assert partial_sum_bound(graph, node, stored_ranges(graph)) == node.op.bound(codes.array, products.array, 3) + largest
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 1 << 20), st.sampled_from(["first", "second", "third", "last"]), st.data())
 def test_shares_put_together_are_the_whole(seed: int, name: str, data: st.DataObject) -> None:

@@ -130,6 +130,22 @@ def test_a_node_says_what_computes_what_moves_how_sure_it_is_and_who_said_so(mod
     assert [(n.compute_s, round(n.transfer_s, 9), n.interval_s, n.source) for n in found.nodes] == expected
 
 
+@dataclass(frozen=True)
+class Beyond(Plain):
+    """The FPGA's costs are outside what was measured."""
+
+    def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
+                 device: Device) -> ShareCosts | None:
+        known = super().costs_of(graph, node, axis, starts, stops, device)
+        return replace(known, extrapolated=~known.extrapolated) if known and device.kind is Kind.FPGA else known
+
+
+def test_a_node_is_extrapolated_where_one_of_its_pieces_is() -> None:
+    placed = {"n0": whole_on("gpu"), "n1": halves("gpu", "fpga")}
+    assert [n.extrapolated for n in evaluate(pair(), placed).nodes] == [False, False]
+    assert [n.extrapolated for n in evaluate(replace(pair(), costs=Beyond()), placed).nodes] == [False, True]
+
+
 def test_an_engine_behind_another_is_as_sure_as_the_tenth_that_it_adds() -> None:
     found = evaluate(pair(), {"n0": whole_on("fpga"), "n1": whole_on("fpga")}).nodes[1]
     assert (found.compute_s, found.transfer_s) == pytest.approx((0.1, 0.0))
