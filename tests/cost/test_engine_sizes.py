@@ -5,9 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dovetail.fpga.assemble import build_design
+from dovetail.hardware.arrays.layers import table_bytes
 from dovetail.hardware.engines import EngineSizes, engine_of
 from dovetail.hardware.folds import Fold
-from dovetail.ir import Op, PixelShuffle, Upsample
+from dovetail.ir import (
+    Constant,
+    Conv,
+    GlobalAvgPool,
+    Graph,
+    Lookup,
+    Mul,
+    Node,
+    Op,
+    PixelShuffle,
+    Scheme,
+    Tensor,
+    Upsample,
+    Window,
+)
 from tests.strategies import Net, quantized
 
 ONE = np.array([0]), np.array([1])
@@ -49,3 +65,28 @@ def test_rows_of_a_block_but_its_first_wait_in_a_memory(op: PixelShuffle, counte
     (Fold(2, 3, 4), "2x3x4"), (Fold(1, 8, 2, 2), "1x8x2, 2 products a block"), (Fold(1, 1, 6, 0), "1x1x6, products in logic")])
 def test_a_fold_is_named_by_what_works_at_once(fold: Fold, name: str) -> None:
     assert str(fold) == name
+
+
+@pytest.mark.parametrize("side", [(5, 7), (6, 9)])
+def test_a_map_waits_for_its_gate_in_the_fifo_of_the_design(side: tuple[int, int]) -> None:
+    """The gate's average comes with the last pixel: its one beat stands for the whole map."""
+    net = Net(3)
+    x = net.add(Conv(8, Window((1, 1))), net.input((1, 8, *side)))
+    gate = net.add(Conv(8, Window((1, 1))), net.add(GlobalAvgPool(), x))
+    graph = quantized(net.graph(net.add(Mul(), x, gate)))
+    design = build_design(graph, "gated")
+    join = engine_of(graph, graph.nodes[-1], None, *ONE)
+    assert join.skip_depth == pytest.approx(max(f.depth for f in design.fifos), abs=12)
+    assert join.skip_depth >= side[0] * side[1] - 1
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_memory_of_a_table_is_addressed_by_stored_bytes(signed: bool) -> None:
+    entries, scheme = np.random.default_rng(0).permutation(256).astype(np.uint8), Scheme(8, signed, (0,))
+    op = Lookup("mixed", signed)
+    graph = Graph("g", ("x",), ("y",), (Node("n", op, ("x",), ("t",), "y"),),
+                  {"x": Tensor("x", (1, 4), scheme), "y": Tensor("y", (1, 4), Scheme(8, False, (0,)))},
+                  {"t": Constant("t", entries)})
+    codes = np.arange(scheme.lo, scheme.hi + 1, dtype=scheme.dtype)
+    stored = np.frombuffer(table_bytes(graph, graph.nodes[0]), np.uint8)
+    np.testing.assert_array_equal(stored[codes.view(np.uint8)], op.look_up(codes, entries))

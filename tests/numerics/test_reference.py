@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from dovetail.cpu.executor import CpuPart
 from dovetail.errors import ModelError, UsageError
 from dovetail.ir import RELU, Array, Clamp, Clip, Constant, Conv, Gemm, Graph, MaxPool, Node, Scheme, Tensor, Window
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
 from dovetail.numerics import submodel
@@ -26,6 +28,7 @@ from dovetail.numerics.ranges import Range, float32_exact, partial_sum_bound, st
 from dovetail.numerics.reference import accumulate, run_float, run_integer, run_node
 from dovetail.numerics.requantize import requantizer
 from dovetail.numerics.submodel import Submodel, inexact_sums
+from tests.formulas import build
 from tests.strategies import Net, networks, quantized, stored_inputs
 
 
@@ -154,6 +157,17 @@ def test_a_fixed_batch_takes_any_number_of_frames(frames: int) -> None:
     part = CpuPart(graph, to_onnx(graph, Boundary.INTEGER))
     inputs = {"x": np.random.default_rng(0).integers(0, 200, (frames, 2, 3, 3)).astype(np.uint8)}
     np.testing.assert_array_equal(part.run(inputs)["n0_out"], run_integer(graph, inputs)["n0_out"])
+
+
+@pytest.mark.parametrize("frames", [2, 4, 6])
+def test_inputs_of_different_sizes_advance_batch_by_batch(frames: int) -> None:
+    """A foreign operator over pairs of rows and one row beside them: two frames and one belong to a batch."""
+    nodes = [helper.make_node("Einsum", ["x", "y"], ["z"], "pairs", equation="ij,kj->ij")]
+    graph = read_onnx(build(nodes, {}, {"x": (2, 3), "y": (1, 3)}, {"z": (2, 3)})).graph
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(frames, 3)).astype(np.float32), rng.normal(size=(frames // 2, 3)).astype(np.float32)
+    found = run_float(graph, {"x": x, "y": y})["z"]
+    np.testing.assert_allclose(found, x * np.repeat(y, 2, axis=0), rtol=1e-6)
 
 
 def test_a_diverging_network_is_refused_by_tensor() -> None:
