@@ -90,3 +90,13 @@ def test_the_memory_of_a_table_is_addressed_by_stored_bytes(signed: bool) -> Non
     codes = np.arange(scheme.lo, scheme.hi + 1, dtype=scheme.dtype)
     stored = np.frombuffer(table_bytes(graph, graph.nodes[0]), np.uint8)
     np.testing.assert_array_equal(stored[codes.view(np.uint8)], op.look_up(codes, entries))
+
+
+@pytest.mark.parametrize(("entries", "width"), [
+    (np.arange(256), 8), (np.arange(256) % 5, 3), (np.arange(256) - 128, 8), (np.arange(256) // 64 - 4, 3)])
+def test_a_table_has_an_entry_for_every_byte_as_wide_as_its_numbers_need(entries: np.ndarray, width: int) -> None:
+    scheme = Scheme(8, bool(entries.min() < 0), (0,))
+    graph = Graph("g", ("x",), ("y",), (Node("n", Lookup("mixed", False), ("x",), ("t",), "y"),),
+                  {"x": Tensor("x", (1, 3, 4, 4), Scheme(8, False, (0,))), "y": Tensor("y", (1, 3, 4, 4), scheme)},
+                  {"t": Constant("t", entries.astype(scheme.dtype))})
+    assert engine_of(graph, graph.nodes[0], None, *ONE).table_bits == 3 * width * 256

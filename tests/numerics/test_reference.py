@@ -24,6 +24,7 @@ from dovetail.numerics import submodel
 from dovetail.numerics.calibration import clipped_notes, load_arrays, synthetic
 from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize, rescale
 from dovetail.numerics.oracle import run_onnx, run_oracle
+from dovetail.numerics.quantize import quantize_weight
 from dovetail.numerics.ranges import Range, float32_exact, partial_sum_bound, stored_ranges
 from dovetail.numerics.reference import accumulate, run_float, run_integer, run_node
 from dovetail.numerics.requantize import requantizer
@@ -258,3 +259,11 @@ def test_accumulators_of_quantized_weights_have_32_bits() -> None:
     sums = np.abs(integers.array.astype(np.int64)).sum(axis=1) * max(-scheme.lo, scheme.hi)
     assert (sums + np.abs(offsets.array.astype(np.int64))).max() < 2**31
     np.testing.assert_allclose(integers.real, 0.5, rtol=0.02)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_filter_of_zeros_is_scaled_as_one_of_ones(bits: int) -> None:
+    integers, exponents = quantize_weight(np.asarray([[0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]], np.float32), bits)
+    assert exponents[0] == exponents[1] == exponents[2]
+    assert integers[0].tolist() == [0.0, 0.0]
+    np.testing.assert_array_equal(integers[1:] * 2.0**exponents[0], [[1.0, 1.0], [-1.0, 0.0]])
