@@ -10,6 +10,7 @@ from dovetail.hardware.arrays.layers import table_bytes
 from dovetail.hardware.engines import EngineSizes, engine_of
 from dovetail.hardware.folds import Fold
 from dovetail.ir import (
+    Add,
     Constant,
     Conv,
     GlobalAvgPool,
@@ -78,6 +79,17 @@ def test_a_map_waits_for_its_gate_in_the_fifo_of_the_design(side: tuple[int, int
     join = engine_of(graph, graph.nodes[-1], None, *ONE)
     assert join.skip_depth == pytest.approx(max(f.depth for f in design.fifos), abs=12)
     assert join.skip_depth >= side[0] * side[1] - 1
+
+
+def test_a_strided_branch_waits_as_many_beats_as_it_has() -> None:
+    """Behind a stride of two a beat stands for four pixels, and what waits is counted in beats."""
+    net = Net(3)
+    x = net.add(Conv(4, Window((1, 1))), net.input((1, 4, 16, 16)))
+    long = net.add(Conv(4, Window((3, 3), pads=(1, 1, 1, 1))), net.add(Conv(4, Window((3, 3), (2, 2), (1, 1, 1, 1))), x))
+    graph = quantized(net.graph(net.add(Add(), long, net.add(Conv(4, Window((1, 1), (2, 2))), x))))
+    design = build_design(graph, "strided")
+    join = engine_of(graph, graph.nodes[-1], None, *ONE)
+    assert join.skip_depth == pytest.approx(max(f.depth for f in design.fifos), abs=8)
 
 
 @pytest.mark.parametrize("signed", [False, True])

@@ -13,11 +13,13 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, ArrayProgram, ArrayTransfer, Bank, TransferKind
 from dovetail.hardware.arrays.layers import layers_of
 from dovetail.hardware.arrays.program import program_of
-from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Reshape, Window
+from dovetail.ir import AvgPool, Conv, GlobalAvgPool, Graph, MaxPool, Reshape, Scheme, Window
+from dovetail.ir.tensor import scheme_of_scales
 from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import Sketch, same_window
 from tests.fpga.reusable_blocks import cases, compact, outside_cases, residual
 from tests.scales import with_arbitrary_scales
+from tests.strategies import Net
 
 
 def program(graph: Graph, config: Config) -> ArrayProgram:
@@ -224,6 +226,22 @@ def test_nodes_that_engines_cannot_do_are_refused_with_a_reason() -> None:
                        + "; 8 bits with one power of two as scale and without a zero point are worked on",
                        "neither operand is a convolution's alone, into whose writing it could be fused", None,
                        "reusable engines have no Concat"]
+
+
+@pytest.mark.parametrize("scheme", [Scheme(16, True, (-4,)), scheme_of_scales(8, True, [0.3])])
+def test_weights_that_multipliers_do_not_take_are_refused(scheme: Scheme) -> None:
+    graph = residual(23, (4, 6, 7))
+    node = graph.nodes[0]
+    weight = graph.params(node)[0]
+    other = replace(graph, constants={**graph.constants, weight.name: replace(weight, scheme=scheme)})
+    assert reason_refused(graph, node) is None
+    assert reason_refused(other, node) == "its weights have more than 8 bits, or scales that are no powers of two"
+
+
+def test_a_network_of_floats_is_judged_as_what_it_becomes() -> None:
+    net = Net(3)
+    graph = net.graph(net.add(Conv(4, Window((3, 3), pads=(1, 1, 1, 1))), net.input((1, 4, 6, 6))))
+    assert reason_refused(graph, graph.nodes[0]) is None
 
 
 def test_arbitrary_scales_are_refused_before_anything_is_planned() -> None:

@@ -129,6 +129,25 @@ def test_a_bias_of_many_digits_is_kept_where_its_scale_is_that_of_the_sums(tmp_p
     np.testing.assert_allclose(bias.scheme.scales, float(scale) * steps.astype(np.float64), rtol=1e-6)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(("wide", "low"), [
+    (np.float32(0.0625), np.uint8(100)), (np.float32(0.0213), np.uint8(120)),
+    (np.asarray([0.0625, 0.011], np.float32), np.asarray([100, 7], np.uint8))])
+@pytest.mark.parametrize("moved", [False, True])
+def test_integers_that_are_read_by_another_scale_mean_what_they_are_read_as(
+        tmp_path: Path, wide: Array, low: Array, moved: bool) -> None:
+    """Values that were stored by one scale are multiplied on the way to those who read them by another, or by several."""
+    nodes = [node("Relu", ["x"], ["r"], "relu"), node("QuantizeLinear", ["r", "scale", "zero"], ["q"], "store"),
+             node("DequantizeLinear", ["m" if moved else "q", "wide", "low"], ["d"], "read"), node("Neg", ["d"], ["y"], "negate")]
+    if moved:
+        nodes.insert(2, node("Transpose", ["q"], ["m"], "turn", perm=[0, 1, 3, 2]))
+    graph = imported(tmp_path / "m.onnx", nodes, {**SCALES, "wide": wide, "low": low})
+    stored = np.random.default_rng(8).integers(0, 256, (1, 2, 6, 6)).astype(np.uint8)
+    real = (stored.astype(np.float32) - 120) * np.float32(0.03125)
+    wanted = run_onnx((tmp_path / "m.onnx").read_bytes(), {"x": real})["y"]
+    assert graph.tensors["x"].scheme == scheme_of_scales(8, False, [0.03125], zero=120)
+    np.testing.assert_allclose(run_integer(graph, {"x": stored})[graph.outputs[0]], wanted, rtol=1e-6)
+
+
 def same_as(graph: Graph, nodes: list[Any], constants: dict[str, Array], folder: Path) -> None:
     """Whether a float graph computes what ONNX Runtime does of plain nodes."""
     path = save(folder / "plain.onnx", nodes, {"x": [1, 2, 6, 6]}, {"y": [1, 4, 6, 6]}, constants)

@@ -249,16 +249,16 @@ def test_a_damaged_file_of_frames_is_refused_with_the_reason(tmp_path: Path, con
 
 def test_accumulators_of_quantized_weights_have_32_bits() -> None:
     """So many equal weights that with all of their eight bits a sum would be between 2**31 and 2**32."""
-    count = 100_000
-    weight, bias = Constant("w", np.full((2, count), 0.5, np.float32)), Constant("b", np.asarray([0.0, 3.0], np.float32))
+    count, value = 100_000, 127 / 128
+    weight, bias = Constant("w", np.full((2, count), value, np.float32)), Constant("b", np.asarray([0.0, 3.0], np.float32))
     graph = Graph("g", ("x",), ("y",), (Node("n", Gemm(2), ("x",), ("w", "b"), "y"),),
                   {"x": Tensor("x", (1, count)), "y": Tensor("y", (1, 2))}, {"w": weight, "b": bias})
     found = quantized(graph)
     scheme, (integers, offsets) = found.scheme("x"), found.params(found.nodes[0])
-    assert 127 * count * max(-scheme.lo, scheme.hi) > 2**31
+    assert 2**31 < 127 * count * max(-scheme.lo, scheme.hi) < 2**32
     sums = np.abs(integers.array.astype(np.int64)).sum(axis=1) * max(-scheme.lo, scheme.hi)
     assert (sums + np.abs(offsets.array.astype(np.int64))).max() < 2**31
-    np.testing.assert_allclose(integers.real, 0.5, rtol=0.02)
+    np.testing.assert_allclose(integers.real, value, rtol=0.02)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
