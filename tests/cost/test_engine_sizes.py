@@ -7,12 +7,16 @@ import pytest
 
 from dovetail.fpga.assemble import build_design
 from dovetail.hardware.arrays.layers import table_bytes
+from dovetail.hardware.arrays.refusals import factor_bits
 from dovetail.hardware.engines import EngineSizes, engine_of
 from dovetail.hardware.folds import Fold
+from dovetail.hardware.rounding import fixed_schemes, value_widths
 from dovetail.ir import (
     Add,
+    Clip,
     Constant,
     Conv,
+    Gemm,
     GlobalAvgPool,
     Graph,
     Lookup,
@@ -25,6 +29,7 @@ from dovetail.ir import (
     Upsample,
     Window,
 )
+from tests.scales import with_arbitrary_scales
 from tests.strategies import Net, quantized
 
 ONE = np.array([0]), np.array([1])
@@ -112,3 +117,26 @@ def test_a_table_has_an_entry_for_every_byte_as_wide_as_its_numbers_need(entries
                   {"x": Tensor("x", (1, 3, 4, 4), Scheme(8, False, (0,))), "y": Tensor("y", (1, 3, 4, 4), scheme)},
                   {"t": Constant("t", entries.astype(scheme.dtype))})
     assert engine_of(graph, graph.nodes[0], None, *ONE).table_bits == 3 * width * 256
+
+
+def test_widths_of_shifts_are_those_of_powers_of_two_alone() -> None:
+    """Between other scales a result is rounded from a product, with room for the output's own bits and two more."""
+    net = Net(3)
+    graph = quantized(net.graph(net.add(Clip(), net.add(Conv(4, Window((3, 3))), net.input((1, 2, 6, 6))))))
+    other = with_arbitrary_scales(graph, 2)
+    for node in graph.nodes:
+        schemes = fixed_schemes(graph, node)
+        assert schemes is not None
+        assert schemes[1] == graph.tensors[node.output].scheme
+        assert fixed_schemes(other, node) is None
+    last = graph.nodes[-1]
+    assert value_widths(other, last) == (8 + 2, 8)
+
+
+@pytest.mark.parametrize(("weights", "bits"), [(np.asarray([[3, -128]]), 8 + 8 - 1), (np.asarray([[3, 0]]), 2 + 8 - 1)])
+def test_planes_of_plain_layers_are_multiplied_with_powers_of_two_of_both_sides(weights: np.ndarray, bits: int) -> None:
+    graph = Graph("g", ("x",), ("y",), (Node("n", Gemm(1), ("x",), ("w", "b"), "y"),),
+                  {"x": Tensor("x", (1, 2), Scheme(8, False, (0,))), "y": Tensor("y", (1, 1), Scheme(8, True, (4,)))},
+                  {"w": Constant("w", weights.astype(np.int8), Scheme(8, True, (0,))),
+                   "b": Constant("b", np.zeros(1, np.int32), Scheme(32, True, (0,)))})
+    assert factor_bits(graph, graph.nodes[0]) == bits
