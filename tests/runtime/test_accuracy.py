@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from dovetail.errors import UsageError
 from dovetail.ir import Add, Array, Gemm, Graph
@@ -16,8 +19,9 @@ from dovetail.ir.onnx.read import Imported, read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import compile as compile_model
+from dovetail.pipeline import verify_build
 from dovetail.runtime.accuracy import Calibrated, build_outputs, calibration_of, judged, load_data, outputs, right
-from dovetail.runtime.build import Build
+from dovetail.runtime.build import Build, load_build
 from tests.strategies import Net
 
 pytestmark = pytest.mark.quick
@@ -131,3 +135,20 @@ def test_what_a_build_computes_is_judged_beside_the_float_network_and_its_intege
     nothing = judged(build.graph, {"int8": found["int8"]}, None)
     assert (nothing["float"], nothing["int8"], nothing["build_equals_int8"]) == (None, None, None)
     assert nothing["agreement_note"] == "no float network: the model came quantized"
+
+
+def test_a_part_that_gives_another_shape_is_a_mismatch_of_its_first_frame(build: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "planted"
+    shutil.copytree(build.folder, copy)
+    (path,) = (copy / "cpu").glob("*.onnx")
+    model = onnx.load(path)
+    name = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = [f"{n}_whole" if n == name else n for n in node.output]
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray([0, 1]), "first_two"))
+    model.graph.node.append(helper.make_node("Gather", [f"{name}_whole", "first_two"], [name], axis=1))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    path.write_bytes(model.SerializeToString())
+    first = verify_build(load_build(copy, trust=True), frames=4).first_mismatch
+    assert first is not None
+    assert (first.tensor, first.frame, first.index) == ("fc_out", 0, (4, 2))
