@@ -85,3 +85,9 @@ def test_killed_and_surviving_mutants_are_told_apart_and_not_tried_twice(tmp_pat
     (tests / "test_sums.py").write_text((tests / "test_sums.py").read_text() + "    assert ready(8) and ready(7) is False\n")
     again = subprocess.run([*command, "--survivors"], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert "6 killed, 0 equivalent" in again.stdout, again.stdout + again.stderr
+    (tests / "test_more.py").write_text("from dovetail.numerics.sums import less\n\n\ndef test_more():\n    assert less(3, 4)\n")
+    more = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert "numerics: 1 tests of 1 files measured" in more.stdout, "what did not change is not measured again"
+    (package / "sums.py").write_text((package / "sums.py").read_text() + "\n\ndef more(a):\n    return a + 2 + 3 + 4 + 5\n")
+    edited = subprocess.run([*command, "--count", "5"], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert "5 killed, 0 equivalent" in edited.stdout, "what was tried once is among what is drawn after an edit"

@@ -13,11 +13,13 @@ from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.arrays.jobs import ARRAY, DEPTHWISE, ArrayProgram, ArrayTransfer, Bank, TransferKind
 from dovetail.hardware.arrays.layers import layers_of
 from dovetail.hardware.arrays.program import program_of
-from dovetail.ir import AvgPool, GlobalAvgPool, Graph, MaxPool, Reshape, Window
+from dovetail.ir import AvgPool, Conv, GlobalAvgPool, Graph, MaxPool, Reshape, Scheme, Window
+from dovetail.ir.tensor import scheme_of_scales
 from dovetail.platform.load import load_platform
 from tests.fpga.random_graphs import Sketch, same_window
 from tests.fpga.reusable_blocks import cases, compact, outside_cases, residual
 from tests.scales import with_arbitrary_scales
+from tests.strategies import Net
 
 
 def program(graph: Graph, config: Config) -> ArrayProgram:
@@ -226,6 +228,22 @@ def test_nodes_that_engines_cannot_do_are_refused_with_a_reason() -> None:
                        "reusable engines have no Concat"]
 
 
+@pytest.mark.parametrize("scheme", [Scheme(16, True, (-4,)), scheme_of_scales(8, True, [0.3])])
+def test_weights_that_multipliers_do_not_take_are_refused(scheme: Scheme) -> None:
+    graph = residual(23, (4, 6, 7))
+    node = graph.nodes[0]
+    weight = graph.params(node)[0]
+    other = replace(graph, constants={**graph.constants, weight.name: replace(weight, scheme=scheme)})
+    assert reason_refused(graph, node) is None
+    assert reason_refused(other, node) == "its weights have more than 8 bits, or scales that are no powers of two"
+
+
+def test_a_network_of_floats_is_judged_as_what_it_becomes() -> None:
+    net = Net(3)
+    graph = net.graph(net.add(Conv(4, Window((3, 3), pads=(1, 1, 1, 1))), net.input((1, 4, 6, 6))))
+    assert reason_refused(graph, graph.nodes[0]) is None
+
+
 def test_arbitrary_scales_are_refused_before_anything_is_planned() -> None:
     graph = with_arbitrary_scales(compact(18, (3, 9, 8), 9), 1)
     reasons = [reason_refused(graph, node) for node in graph.nodes if not isinstance(node.op, Reshape)]
@@ -245,6 +263,19 @@ def test_a_part_with_two_ways_out_is_no_block() -> None:
     ({"monolithic": True}, "9 taps at once; a lane of the one array has 4 products"),
     ({"bandwidth_bytes": 32}, "at most 16 bytes a clock"),
     ({"inputs": 0}, "a size is below 1"),
+    ({"packed": True, "monolithic": True, "taps": 4}, "an even number of filters at once and an array without depthwise work"),
+    ({"packed": True, "inputs": 1, "outputs": 7}, "two products in a multiplier; an even number of filters at once"),
+    ({"soft": 9}, "9 filters in logic; none to all 8 of an array of its own"),
+    ({"soft": 2, "packed": True}, "2 filters in logic; none to all 8 of an array of its own"),
+    ({"input_buffers": 3}, "one or two input buffers and no negative latency or memory"),
+    ({"latency_clocks": -1}, "no negative latency or memory are possible"),
+    ({"masters": 3}, "16 bytes over 3 masters"),
+    ({"weight_planes": 2}, "2 x 0 planes of bits; an array that counts bits has planes on both sides and no products"),
+    ({"weight_planes": 2, "input_planes": 2, "soft": 1}, "2 x 2 planes of bits; an array that counts bits has planes"),
+    ({"value_bits": 4}, "values of 4 bits; 1 to 16 are possible where bits are counted, in words of whole bytes"),
+    ({"weight_planes": 2, "input_planes": 2, "value_bits": 0}, "values of 0 bits; 1 to 16 are possible"),
+    ({"weight_planes": 2, "input_planes": 2, "value_bits": 17}, "values of 17 bits; 1 to 16 are possible"),
+    ({"weight_planes": 2, "input_planes": 2, "value_bits": 3, "map_bytes": 64}, "in words of whole bytes where maps lie in"),
 ])
 def test_sizes_that_cannot_be_are_refused(sizes: dict[str, int], words: str) -> None:
     with pytest.raises(UsageError, match=words):

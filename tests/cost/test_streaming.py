@@ -50,6 +50,18 @@ def test_outputs_leave_when_their_last_tap_has_passed(raster: Raster) -> None:
 
 
 @given(rasters())
+def test_counters_are_wide_enough_for_what_they_count_and_no_wider(raster: Raster) -> None:
+    """Steps where the frame outlasts its pixels, rows, columns and the longest wait for an output, the place in a line."""
+    rows, columns = raster.output_size
+    assume(raster.masks_suffice and rows > 1 and columns > 1)
+    steps = raster.output_steps()
+    waits = [*(np.diff(steps) - 1).tolist(), int(steps[0]), raster.steps - 1 - int(steps[-1]) + int(steps[0])]
+    counted = [max(waits), rows - 1, columns - 1] if raster.counted else []
+    line = [] if raster.line_in_registers else [raster.width - 1]
+    assert raster.counter_bits == sum(n.bit_length() for n in (*counted, *line, raster.steps - 1 if raster.flush else 0))
+
+
+@given(rasters())
 def test_masks_name_exactly_the_taps_inside_the_input(raster: Raster) -> None:
     rows, columns = raster.output_size
     (sh, sw), (dh, dw), pads = raster.window.stride, raster.window.dilation, raster.window.pads

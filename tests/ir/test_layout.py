@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,17 @@ def test_a_keras_block_loses_all_transposes_but_the_one_at_its_input() -> None:
     assert transposes(model) == 8
     assert transposes(rewritten) == 1
     np.testing.assert_array_equal(run(rewritten, (1, 8, 8, 3)), run(model, (1, 8, 8, 3)))
+
+
+@pytest.mark.parametrize("between", [
+    lambda k, x: k.add("PRelu", x, k.whole(1, 1, 4)), lambda k, x: k.add("Relu", x),
+    lambda k, x: k.add("Concat", k.add("Relu", x), k.add("Neg", x), axis=1), lambda k, x: k.add("Max", x, k.whole(4)),
+    lambda k, x: k.add("Add", x, k.add("Relu", x))], ids=["PRelu", "Relu", "Concat", "Max", "Add"])
+def test_operators_between_convolutions_keep_no_transpose(between: Callable[[Keras, str], str]) -> None:
+    k = Keras((1, 6, 5, 3))
+    model = k.model(k.conv(between(k, k.conv("x", 3, 4, 3)), 4, 2))
+    assert transposes(sunk(model)) == 2, "one at either end"
+    np.testing.assert_array_equal(run(sunk(model), (1, 6, 5, 3)), run(model, (1, 6, 5, 3)))
 
 
 def test_a_keras_block_comes_in_as_convolutions(tmp_path: Path) -> None:

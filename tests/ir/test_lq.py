@@ -134,6 +134,13 @@ def test_operators_that_cannot_be_are_refused(make, message: str) -> None:  # ty
         make()
 
 
+@pytest.mark.parametrize("bits", [0, 1, 4])
+def test_a_layer_makes_codes_only_where_it_says_so(bits: int) -> None:
+    shapes, made = ((1, 6),), Coded(Gemm(3), 2, 1, bits) if bits else Coded(Gemm(3), 2, 1)
+    assert made.code_bits == bits
+    assert made.param_shapes(shapes)[:3] == ((3, 6), (3, 2, 1), (3, 2**bits - 1) if bits else (3,))
+
+
 def test_input_channels_are_never_divided() -> None:
     op = Coded(Conv(4, Window((3, 3))), 2, 2, 2)
     assert Axis.INPUT_CHANNELS not in op.axes(((1, 8, 5, 5),))

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from dovetail import zoo
 from dovetail.errors import ModelError
 from dovetail.ir import Conv, Graph, Opaque, PixelShuffle, Reshape, Select, Transpose, Upsample, Window
+from dovetail.ir.onnx.movement import sliced
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.oracle import run_onnx, run_oracle
@@ -71,6 +72,13 @@ def test_a_slice_of_channels_is_a_select(tmp_path: Path, start: int, end: int, s
     graph = read_same(path)
     assert [n.op for n in graph.nodes] == [Select(wanted)]
     assert kinds(graph) == ["ChannelSlice"]
+
+
+@given(st.integers(1, 9), st.integers(-30, 30), st.integers(-30, 30), st.integers(-4, 4).filter(bool))
+def test_bounds_of_a_slice_are_those_of_python(size: int, start: int, end: int, step: int) -> None:
+    """But for a start before the first index: backwards, ONNX begins with the first, and Python with none."""
+    start = max(start, -size) if step < 0 else start
+    assert list(sliced(size, start, end, step)) == list(range(size))[start:end:step]
 
 
 def test_an_old_slice_keeps_its_bounds_in_attributes(tmp_path: Path) -> None:

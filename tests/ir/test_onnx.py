@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import ModelError, UnsupportedError
-from dovetail.ir import Clamp, Conv, Gemm, Graph, Window
+from dovetail.ir import Clamp, Clip, Conv, Gemm, Graph, Node, Scheme, Tensor, Window
 from dovetail.ir.onnx.read import STEPS, Draft, read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.numerics.calibration import synthetic
@@ -39,6 +39,15 @@ def test_import_after_export_is_the_identity(tmp_path: Path, network: Graph) -> 
         assert to_text(again) == to_text(simplify(graph))
         if simplify(graph) == graph:
             assert again == graph
+
+
+@pytest.mark.parametrize(("bits", "opset"), [(8, 17), (16, 21)])
+def test_a_file_asks_for_no_newer_opset_than_its_integers_need(bits: int, opset: int) -> None:
+    """QuantizeLinear has 16 bits since opset 21."""
+    tensors = {name: Tensor(name, (1, 4), Scheme(bits, True, (-4,))) for name in "xy"}
+    graph = Graph("g", ("x",), ("y",), (Node("n", Clip(Clamp(0.0)), ("x",), (), "y"),), tensors)
+    (imported,) = onnx.load_model_from_string(to_onnx(graph)).opset_import
+    assert (imported.domain, imported.version) == ("", opset)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -90,3 +90,15 @@ def test_convolution_over_volumes_stays_as_it_is(tmp_path: Path) -> None:
     graph = check_same(path, weights(1, 2, 5, 5, 5))
     assert [n.op.kind for n in graph.nodes] == ["Conv"]
     assert not isinstance(graph.nodes[0].op, Conv)
+
+
+@pytest.mark.parametrize(("axis", "length"), [(-1, 22), (2, 22), (-2, 11), (1, 11)])
+def test_rows_are_joined_along_the_axis_that_is_named(tmp_path: Path, axis: int, length: int) -> None:
+    nodes = [node("Conv", ["x", "w"], ["a"], "one", pads=[1, 1]), node("Relu", ["a"], ["r"]),
+             node("Conv", ["x", "v"], ["b"], "two", pads=[1, 1]), node("Concat", ["r", "b"], ["c"], "join", axis=axis),
+             node("MaxPool", ["c"], ["y"], "max", kernel_shape=[2])]
+    channels = 8 if length == 11 else 4
+    path = save(tmp_path / "m.onnx", nodes, {"x": [1, 2, 11]}, {"y": [1, channels, length - 1]},
+                {"w": weights(4, 2, 3), "v": weights(4, 2, 3, seed=1)})
+    graph = check_same(path, weights(1, 2, 11, seed=2))
+    assert {type(n.op) for n in graph.nodes} == {Reshape, Conv, Concat, MaxPool}

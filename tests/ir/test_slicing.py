@@ -81,6 +81,20 @@ def test_pooling_joins_along_every_axis(data: st.DataObject, where: list[int], s
         check_joins(op, ((1, channels, height, width),), where, seed)
 
 
+@pytest.mark.parametrize(("op", "shapes", "axis"), [
+    (Add(), ((1, 1, 4, 3), (1, 1, 4, 3)), Axis.GROUPS), (Clip(), ((1, 3, 1, 2),), Axis.ROWS),
+    (GlobalAvgPool(), ((1, 1, 4, 4),), Axis.GROUPS), (MaxPool(Window((2, 2))), ((1, 1, 2, 3),), Axis.ROWS),
+    (Select((2,)), ((1, 3, 4, 4),), Axis.GROUPS)])
+def test_an_axis_of_one_unit_has_one_share_which_is_the_whole(op: Op, shapes: tuple[tuple[int, ...], ...], axis: Axis) -> None:
+    assert op.extent(axis, shapes) == 1
+    share = op.share(axis, 0, 1, shapes)
+    rng = np.random.default_rng(0)
+    xs = [integers(rng, s) for s in shapes]
+    part = share.op.accumulate([x[slices(r)] for x, r in zip(xs, share.inputs, strict=True)], [])
+    np.testing.assert_array_equal(part, op.accumulate(xs, []))
+    assert share.output == tuple((0, n) for n in op.infer(shapes))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 12), cuts, seeds)
 def test_gemm_joins_along_both_channel_axes(features: int, units: int, where: list[int], seed: int) -> None:

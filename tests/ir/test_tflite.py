@@ -34,6 +34,10 @@ from tests.ir.lite import Lite, Scale, litert
 NETWORKS = Path(__file__).parents[2] / "bench" / "mlperf_tiny"
 X: Shape = (1, 7, 6, 4)
 IN, OUT, OTHER = (0.05, 3), (0.031, -5), (0.023, -7)
+HALVES = (0.03333333507180214, -5)
+"""Two thirds of the scale of `IN`: in single precision to the last digit, in double precision a little less."""
+COARSER = (0.08, 2)
+"""Between one and two steps of `IN`, for which the kernels round once."""
 FRAMES = 40
 
 
@@ -113,6 +117,7 @@ EQUAL: dict[str, tuple[Any, ...]] = {
     "HARD_SWISH": (unary, "HARD_SWISH", "HardSwishOptions", X, OUT, {}),
     "RELU": (unary, "RELU", None, X, OUT, {}),
     "RELU6": (unary, "RELU6", None, X, OUT, {}),
+    "RELU of halves": (unary, "RELU", None, X, HALVES, {}),
     "RESHAPE": (unary, "RESHAPE", None, (1, 168), IN, {"constants": [ints(1, 168)]}),
     "TRANSPOSE": (unary, "TRANSPOSE", "TransposeOptions", (1, 4, 7, 6), IN, {"constants": [ints(0, 3, 1, 2)]}),
     "PAD": (unary, "PAD", None, (1, 9, 9, 4), IN, {"constants": [ints([0, 0], [1, 1], [1, 2], [0, 0])]}),
@@ -130,6 +135,9 @@ EQUAL: dict[str, tuple[Any, ...]] = {
                              "filterWidth": 2, "padding": 1}),
     "MEAN kept": (unary, "MEAN", "ReducerOptions", (1, 1, 1, 4), IN, {"constants": [ints(2, 1)], "keepDims": True}),
     "QUANTIZE": (unary, "QUANTIZE", None, X, OUT, {}),
+    "RELU to coarser": (unary, "RELU", None, X, COARSER, {}),
+    "QUANTIZE to coarser": (unary, "QUANTIZE", None, X, COARSER, {}),
+    "QUANTIZE to halves": (unary, "QUANTIZE", None, X, HALVES, {}),
 }
 """Operators whose int8 results are LiteRT's."""
 NEAR: dict[str, tuple[Any, ...]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.errors import ModelError
+from dovetail.errors import ModelError, UnsupportedError
 from dovetail.ir import Axis, Coded, Gemm, Graph, Scheme, slices
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
 from dovetail.ir.operators.lq import count_steps
 from dovetail.numerics.fast import exact_nodes, run_stored, stored_values
 from dovetail.numerics.lq import (
+    LearnedLayer,
     boundaries_of,
     canonical,
     coded_node,
+    float_layer,
     levels_of,
     products_of,
     ranked,
@@ -181,6 +184,28 @@ def test_a_threshold_that_no_sum_reaches_stays_out_of_reach_in_float32() -> None
     assert (found[:, 1] == 3).all()
 
 
+@settings(max_examples=30)
+@given(st.integers(0, 1 << 30), st.floats(2.0**-20, 2.0**20))
+def test_a_filter_without_gain_keeps_its_offset_to_the_millionth(seed: int, offset: float) -> None:
+    layer = learned(np.random.default_rng(seed), conv_of((3, 2, 3, 3)), (3, 2, 3, 3), 2, 2)
+    layer = replace(layer, gain=layer.gain * [1, 0, 1], offset=np.asarray([0.1, -offset, 0.2]))
+    _, (_, products, bias, *_) = coded_node("n", layer, "x", "y", None)
+    assert not products.array[1].any()
+    assert bias.real[1] == pytest.approx(-offset, rel=2.0**-20)
+
+
+@pytest.mark.parametrize(("weight", "level", "message"), [
+    (2.0**-60, 2.0**-50, "products from 7.7e-34 up to 7.7e-34"), (2.0**70, 2.0**55, "products from 4.25e+37 up to 4.25e+37")])
+def test_a_layer_that_leaves_single_precision_is_refused(weight: float, level: float, message: str) -> None:
+    basis, one = np.full((2, 1), weight), np.ones(2)
+    layer = LearnedLayer(Gemm(2), np.ones((2, 4), np.uint8), 1, basis, 1, np.asarray([level]), one, 0 * one)
+    node, constants = coded_node("n", layer, "x", "y", [0.5])
+    assert isinstance(node.op, Coded)
+    with pytest.raises(UnsupportedError, match=f"n: {re.escape(message)}; single precision without subnormal numbers needs "
+                                               r"7.89e-31 to 8.51e\+37 of a sum"):
+        float_layer("n", node.op, constants)
+
+
 def test_codes_as_results_reach_the_user_as_numbers() -> None:
     graph = network(3, 2, 2, last="codes")
     frames = images(1, 2)
@@ -197,6 +222,18 @@ def test_no_sum_exceeds_the_bound_that_ranges_state() -> None:
         params = [c.array.astype(np.float64) for c in graph.params(node)]
         sums = node.op.accumulate([values[node.inputs[0]].astype(np.float64)], params)
         assert np.abs(sums).max() <= partial_sum_bound(graph, node, ranges)
+
+
+@pytest.mark.parametrize("largest", [0, 1, 9000])
+def test_the_bound_of_a_sum_is_that_of_its_products_and_its_largest_bias(largest: int) -> None:
+    graph = network(2, 3, 2)
+    node = graph.node("last")
+    codes, products, bias, *_ = graph.params(node)
+    assert isinstance(node.op, Coded)
+    digits = np.zeros_like(bias.array)
+    digits[3] = -largest
+    graph = replace(graph, constants={**graph.constants, bias.name: replace(bias, array=digits)})
+    assert partial_sum_bound(graph, node, stored_ranges(graph)) == node.op.bound(codes.array, products.array, 3) + largest
 
 
 @settings(max_examples=30)

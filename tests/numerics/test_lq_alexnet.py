@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.ir import Coded
+from dovetail.ir import Coded, Conv
 from dovetail.numerics.lq_alexnet import lq_alexnet, weight_bits_of
 from dovetail.numerics.reference import run_integer
 
@@ -34,3 +34,10 @@ def test_every_code_occurs_in_every_layer() -> None:
         if isinstance(node.op, Coded) and node.op.output_bits:
             assert set(np.unique(values[node.output])) == {0, 1, 2, 3}, node.name
     assert len(np.unique(values["fc8_y"])) > 10
+
+
+def test_windows_are_the_published_ones() -> None:
+    windows = {n.name: n.op.body.window for n in SMALL.nodes if isinstance(n.op, Coded) and isinstance(n.op.body, Conv)}
+    assert {name: (w.kernel[0], w.stride[0], w.pads[0]) for name, w in windows.items() if name.startswith("conv")} == {
+        "conv1": (11, 4, 0), "conv2": (5, 1, 2), "conv3": (3, 1, 1), "conv4": (3, 1, 1), "conv5": (3, 1, 1)}
+    assert all(len(set(w.pads)) == len(set(w.stride)) == 1 for w in windows.values())

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from dovetail.cpu.executor import CpuPart
-from dovetail.errors import ModelError
-from dovetail.ir import RELU, Clamp, Clip, Conv, Graph, MaxPool, Node, Scheme, Tensor, Window
+from dovetail.errors import ModelError, UsageError
+from dovetail.ir import RELU, Array, Clamp, Clip, Constant, Conv, Gemm, Graph, MaxPool, Node, Scheme, Tensor, Window
+from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.ir.onnx.writer import Boundary
-from dovetail.numerics.calibration import clipped_notes
+from dovetail.numerics import submodel
+from dovetail.numerics.calibration import clipped_notes, load_arrays, synthetic
 from dovetail.numerics.fixed import dequantize, divide_half_even, integer_bounds, quantize, rescale
-from dovetail.numerics.oracle import run_oracle
-from dovetail.numerics.ranges import float32_exact, partial_sum_bound, stored_ranges
+from dovetail.numerics.oracle import run_onnx, run_oracle
+from dovetail.numerics.quantize import quantize_weight
+from dovetail.numerics.ranges import Range, float32_exact, partial_sum_bound, stored_ranges
 from dovetail.numerics.reference import accumulate, run_float, run_integer, run_node
 from dovetail.numerics.requantize import requantizer
+from dovetail.numerics.submodel import Submodel, inexact_sums
+from tests.formulas import build
 from tests.strategies import Net, networks, quantized, stored_inputs
 
 
@@ -151,6 +160,17 @@ def test_a_fixed_batch_takes_any_number_of_frames(frames: int) -> None:
     np.testing.assert_array_equal(part.run(inputs)["n0_out"], run_integer(graph, inputs)["n0_out"])
 
 
+@pytest.mark.parametrize("frames", [2, 4, 6])
+def test_inputs_of_different_sizes_advance_batch_by_batch(frames: int) -> None:
+    """A foreign operator over pairs of rows and one row beside them: two frames and one belong to a batch."""
+    nodes = [helper.make_node("Einsum", ["x", "y"], ["z"], "pairs", equation="ij,kj->ij")]
+    graph = read_onnx(build(nodes, {}, {"x": (2, 3), "y": (1, 3)}, {"z": (2, 3)})).graph
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(frames, 3)).astype(np.float32), rng.normal(size=(frames // 2, 3)).astype(np.float32)
+    found = run_float(graph, {"x": x, "y": y})["z"]
+    np.testing.assert_allclose(found, x * np.repeat(y, 2, axis=0), rtol=1e-6)
+
+
 def test_a_diverging_network_is_refused_by_tensor() -> None:
     net = Net(0)
     x = net.input((1, 4, 4, 4))
@@ -180,3 +200,70 @@ def test_one_clipped_value_of_a_hundred_is_said_and_one_of_more_is_not() -> None
         frames = np.zeros((1, size), np.float32)
         frames[0, 3] = 500.0
         assert len(clipped_notes(graph, {"x": frames}, "x.npz")) == said
+
+
+@pytest.mark.parametrize("largest", [2**24 - 1, 2**24])
+def test_sums_that_float32_may_round_are_named(largest: int) -> None:
+    weight = Constant("w", np.full((1, 1024), 127, np.int8), Scheme(8, True, (0,)))
+    bias = Constant("b", np.full(1, largest - 127 * 1024 * 127, np.int32), Scheme(32, True, (0,)))
+    graph = Graph("g", ("x",), ("y",), (Node("n", Gemm(1), ("x",), ("w", "b"), "y"),),
+                  {"x": Tensor("x", (1, 1024), Scheme(8, True, (0,))), "y": Tensor("y", (1, 1), Scheme(8, True, (8,)))},
+                  {"w": weight, "b": bias})
+    said = inexact_sums(graph, {"x": Range(-127, 127)})
+    assert said == (None if largest < 2**24 else "float32 sums of n could exceed 2**24")
+
+
+def test_frames_of_a_batch_of_one_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of the runtime for all frames: calls cost more than small networks."""
+    net = Net(1)
+    graph = quantized(net.graph(net.add(Conv(2, Window((1, 1))), net.input((1, 2, 3, 3)))))
+    part, asked = Submodel(graph, to_onnx(graph, Boundary.INTEGER)), list[int]()
+
+    def listening(content: bytes, inputs: Mapping[str, Array], cuda: bool) -> dict[str, Array]:
+        asked.append(len(inputs["x"]))
+        return run_onnx(content, inputs, cuda)
+
+    monkeypatch.setattr(submodel, "run_onnx", listening)
+    x = np.random.default_rng(0).integers(0, 200, (5, 2, 3, 3)).astype(np.uint8)
+    np.testing.assert_array_equal(part.run({"x": x})["n0_out"], run_integer(graph, {"x": x})["n0_out"])
+    assert asked == [5]
+
+
+def test_thirty_two_frames_are_drawn_unless_told() -> None:
+    net = Net(0)
+    network = net.graph(net.add(Conv(2, Window((1, 1))), net.input((1, 2, 3, 3))))
+    assert synthetic(network).count == 32
+    assert synthetic(network, 3).count == 3
+
+
+@pytest.mark.parametrize(("content", "reason"), [
+    (b"", "it is empty"), (b"frames", "it does not begin as one"), (b"PK\x03\x04 no archive", "File is not a zip file"),
+    (b"\x93NUMPY\x09\x00", "we only support format version")])
+def test_a_damaged_file_of_frames_is_refused_with_the_reason(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "x.npz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=rf"^{re.escape(str(path))}: not a readable .npz or .npy file \({reason}.*\); "
+                                         "save it with numpy.savez_compressed$"):
+        load_arrays(path)
+
+
+def test_accumulators_of_quantized_weights_have_32_bits() -> None:
+    """So many equal weights that with all of their eight bits a sum would be between 2**31 and 2**32."""
+    count, value = 100_000, 127 / 128
+    weight, bias = Constant("w", np.full((2, count), value, np.float32)), Constant("b", np.asarray([0.0, 3.0], np.float32))
+    graph = Graph("g", ("x",), ("y",), (Node("n", Gemm(2), ("x",), ("w", "b"), "y"),),
+                  {"x": Tensor("x", (1, count)), "y": Tensor("y", (1, 2))}, {"w": weight, "b": bias})
+    found = quantized(graph)
+    scheme, (integers, offsets) = found.scheme("x"), found.params(found.nodes[0])
+    assert 2**31 < 127 * count * max(-scheme.lo, scheme.hi) < 2**32
+    sums = np.abs(integers.array.astype(np.int64)).sum(axis=1) * max(-scheme.lo, scheme.hi)
+    assert (sums + np.abs(offsets.array.astype(np.int64))).max() < 2**31
+    np.testing.assert_allclose(integers.real, value, rtol=0.02)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_a_filter_of_zeros_is_scaled_as_one_of_ones(bits: int) -> None:
+    integers, exponents = quantize_weight(np.asarray([[0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]], np.float32), bits)
+    assert exponents[0] == exponents[1] == exponents[2]
+    assert integers[0].tolist() == [0.0, 0.0]
+    np.testing.assert_array_equal(integers[1:] * 2.0**exponents[0], [[1.0, 1.0], [-1.0, 0.0]])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import ModelError
-from dovetail.ir import Add, Clip, Graph, Node, Scheme, Tensor
+from dovetail.ir import Add, Clip, Constant, Gemm, Graph, Node, Scheme, Tensor
 from dovetail.ir.tensor import scheme_of_scales
 from dovetail.numerics.oracle import run_oracle
 from dovetail.numerics.ranges import float32_exact, stored_ranges
@@ -97,3 +97,32 @@ def test_a_ratio_no_multiplier_reaches_is_refused_by_node() -> None:
     graph = through(scheme_of_scales(8, True, [3e6]), scheme_of_scales(8, True, [1e-6]))
     with pytest.raises(ModelError, match=r"node n: its sums are 3e\+12 steps of its output y"):
         requantizer(graph, graph.nodes[0])
+
+
+def test_channels_with_a_shift_are_exact_beside_channels_with_a_multiplier() -> None:
+    """Powers of two above one need no digit behind the point, on either side of a ratio of 31 bits."""
+    source, target = Scheme(8, True, (0,)), Scheme(8, True, (-3,))
+    steps = [2.0, 0.3, 0.25]
+    weight = Constant("w", np.ones((3, 1), np.int8), scheme_of_scales(8, True, steps, 0))
+    bias = Constant("b", np.zeros(3, np.int32), scheme_of_scales(32, True, steps, 0))
+    graph = Graph("g", ("x",), ("y",), (Node("n", Gemm(3), ("x",), ("w", "b"), "y"),),
+                  {"x": Tensor("x", (1, 1), source), "y": Tensor("y", (1, 3), target)}, {"w": weight, "b": bias})
+    how = requantizer(graph, graph.nodes[0])
+    assert how.multipliers[0] == how.multipliers[2] == 1
+    assert (how.shifts[0], how.shifts[2]) == (-4, -1)
+    for total in (-7, 0, 5, 123_456_789):
+        found = rounded(np.full((1, 3), float(total)), 1, how, graph.nodes[0])
+        exact = half_even(total * Fraction(how.multipliers[1]) / Fraction(2)**how.shifts[1])
+        assert found.tolist() == [[16 * total, exact, 2 * total]]
+
+
+@pytest.mark.parametrize("total", [2.0**31 - 1, -(2.0**31) + 1, 2.0**31, -(2.0**31)])
+def test_sums_before_a_multiplier_have_32_bits(total: float) -> None:
+    graph = through(scheme_of_scales(8, True, [0.3]), Scheme(8, True, (0,)))
+    node, how = graph.nodes[0], requantizer(graph, graph.nodes[0])
+    if abs(total) < 2.0**31:
+        wanted = half_even(int(total) * Fraction(how.multipliers[0]) / Fraction(2)**how.shifts[0])
+        assert rounded(np.array([[total]]), 1, how, node).item() == wanted
+    else:
+        with pytest.raises(ModelError, match="node n: the accumulator exceeds int32; narrow the weights or the input range"):
+            rounded(np.array([[total]]), 1, how, node)

@@ -199,6 +199,15 @@ def test_a_move_is_judged_as_if_everything_were_judged_again(shape: str, seed: i
     assert reevaluate_all(problem, assignment, judged, moves) == evaluate(problem, {**assignment, **moves})
 
 
+@pytest.mark.parametrize(("before", "after"), [("cpu", "gpu"), ("gpu", "cpu"), ("gpu", "gpu2")])
+def test_a_node_that_moves_begins_and_ends_arms_that_run_at_once(before: str, after: str) -> None:
+    problem = pair_of_arms()
+    known, moved = placed(n1="gpu2", n2="gpu", n3=before), placed(n1="gpu2", n2="gpu", n3=after)
+    wanted = evaluate(problem, moved)
+    assert reevaluate(problem, known, evaluate(problem, known), "n3", moved["n3"]) == wanted
+    assert wanted.at_once == (frozenset({0}) if after == "gpu" else frozenset())
+
+
 def test_of_nested_blocks_at_most_one_runs_at_once() -> None:
     problem = Problem(two_blocks(1), platform(1), Synthetic(1))
     assert len(problem.blocks) == 2

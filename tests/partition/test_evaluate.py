@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from dovetail.hardware.shares import Ints
 from dovetail.ir import Axis, Graph, Node
 from dovetail.partition.candidates import cut_positions
 from dovetail.partition.cost_model import Rates
+from dovetail.partition.effort import counted, should_take
 from dovetail.partition.evaluate import evaluate
 from dovetail.partition.exact.cuts import network
 from dovetail.partition.plan import Mode, Piece, Split, whole_on
@@ -94,6 +96,15 @@ def test_a_budget_is_kept_to_the_last_part(allowed: float, violations: tuple[str
     assert found.violations == violations
 
 
+def test_a_plan_judged_again_counts_as_one_judgement() -> None:
+    problem, placed = pair(), {"n0": whole_on("gpu"), "n1": whole_on("cpu")}
+    evaluate(problem, placed)
+    with counted(inf) as meter:
+        evaluate(problem, placed)
+        spent_s = meter.seconds
+    assert spent_s == should_take("nodes", 2, 0) + should_take("judgements", 1, 2 + len(problem.budgets))
+
+
 @pytest.mark.parametrize("limit", ["max_latency_s", "max_energy_j"])
 def test_a_limit_is_kept_to_the_last_part(limit: str) -> None:
     placed = {"n0": whole_on("gpu"), "n1": whole_on("cpu")}
@@ -117,6 +128,22 @@ def test_frames_that_leave_too_rarely_are_said() -> None:
 def test_a_node_says_what_computes_what_moves_how_sure_it_is_and_who_said_so(mode: Mode, expected: object) -> None:
     found = evaluate(pair(mode), {"n0": whole_on("gpu"), "n1": halves("gpu", "fpga")})
     assert [(n.compute_s, round(n.transfer_s, 9), n.interval_s, n.source) for n in found.nodes] == expected
+
+
+@dataclass(frozen=True)
+class Beyond(Plain):
+    """The FPGA's costs are outside what was measured."""
+
+    def costs_of(self, graph: Graph, node: Node, axis: Axis | None, starts: Ints, stops: Ints,
+                 device: Device) -> ShareCosts | None:
+        known = super().costs_of(graph, node, axis, starts, stops, device)
+        return replace(known, extrapolated=~known.extrapolated) if known and device.kind is Kind.FPGA else known
+
+
+def test_a_node_is_extrapolated_where_one_of_its_pieces_is() -> None:
+    placed = {"n0": whole_on("gpu"), "n1": halves("gpu", "fpga")}
+    assert [n.extrapolated for n in evaluate(pair(), placed).nodes] == [False, False]
+    assert [n.extrapolated for n in evaluate(replace(pair(), costs=Beyond()), placed).nodes] == [False, True]
 
 
 def test_an_engine_behind_another_is_as_sure_as_the_tenth_that_it_adds() -> None:

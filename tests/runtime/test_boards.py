@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dovetail import pipeline, terminal
 from dovetail.ir.onnx.write import to_onnx
@@ -36,6 +37,7 @@ def test_a_build_over_two_boards_runs_through_their_links_and_says_what_a_damage
     assert [name for name, *_ in pipeline.hardware_of(build)] == ["boards0_fpga0", "boards0_fpga1"]
     tried = {t["segment"]: t for t in pipeline.try_boards(build, 3, stall_seed=1)}
     assert all(t["equal"] for t in tried.values())
+    assert all(t["frames_per_s"] * t["cycles"] == pytest.approx(t["cycles_per_s"] * t["frames"]) for t in tried.values())
     assert [(s["board"], s["up"], s["spoilt"]) for s in tried["boards0"]["links"]] == [("fpga0", True, 0), ("fpga1", True, 0)]
     assert "reset of all boards in mid-frame: right afterwards" in terminal.trial_text(list(tried.values()))
     projects = pipeline.export_build(build, "vivado", tmp_path / "projects")

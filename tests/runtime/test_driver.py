@@ -68,6 +68,7 @@ def test_the_link_gives_what_the_board_gives(stall_seed: int | None) -> None:
     case = two_inputs()
     with linked(case, stall_seed) as transport:
         accelerator = Accelerator(case.shell, transport)
+        assert accelerator.identify() == case.shell.hash_text
         assert accelerator.self_test().passed
         case.check(accelerator.run(case.inputs))
         accelerator.soft_reset(abandon=True)

@@ -74,6 +74,7 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
     assert "axi/load0.bin, axi/load1.bin" in page
     trial = try_board(part, shell, 3, stall_seed=2)
     assert trial.equal, trial
+    assert trial.frames_per_s == pytest.approx(trial.cycles_per_s * trial.frames / trial.cycles)
     folder = built.folder / "fpga" / segment.graph.name / "axi"
     stored = [(folder / f"{port.name}.bin").read_bytes() for port in shell.core.loads]
     changed = other_weights(segment.graph, 8, ("second", "third"))

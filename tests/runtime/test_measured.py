@@ -11,8 +11,8 @@ import pytest
 
 from dovetail.cli.program import main
 from dovetail.runtime.build import Build, run_stored, synthetic_integers
-from dovetail.runtime.measured import MEASURED_FILE
-from dovetail.runtime.record import RunRecord
+from dovetail.runtime.measured import MEASURED_FILE, trace_timeline
+from dovetail.runtime.record import Failure, RunRecord, Span
 from dovetail.runtime.virtual import VirtualStep, frames_per_s, steps_of, virtual_stream
 
 
@@ -28,6 +28,49 @@ def test_a_stream_in_virtual_time_has_the_interval_of_its_busiest_resource_or_of
     assert frames_per_s(spans) == pytest.approx(1 / interval_s, rel=0.03)
     own = sorted((s.start_s, s.stop_s) for s in spans if s.resource == "cpu")
     assert all(stop <= start for (_, stop), (start, _) in pairwise(own)), "a processor does one thing at a time"
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("in_flight", [1, 2, 3, 7])
+def test_no_more_frames_are_under_way_than_are_allowed(in_flight: int) -> None:
+    steps = [VirtualStep("in", ("link",), "transfer", 1.0, 1.0, ()), VirtualStep("cpu0", ("cpu",), "compute", 2.0, 2.0, (0,)),
+             VirtualStep("fpga0", ("fpga",), "compute", 6.0, 1.5, (1,))]
+    spans = virtual_stream(steps, 12, in_flight)
+    begins, ends = ([at(s.start_s if at is min else s.stop_s for s in spans if s.frame == n) for n in range(12)]
+                    for at in (min, max))
+    assert all(begins[n] >= ends[n - in_flight] for n in range(in_flight, 12))
+    assert in_flight == 1 or any(begins[n] < ends[n - in_flight + 1] for n in range(in_flight, 12)), "as many as are allowed"
+    assert sorted((s.frame, s.stage) for s in spans) == sorted((n, s.stage) for n in range(12) for s in steps), "each step once"
+
+
+@pytest.mark.quick
+def test_frames_that_all_end_at_once_have_no_rate() -> None:
+    spans = [Span("cpu0", "cpu", "compute", n, 1, 0.0, 1.0) for n in range(8)]
+    assert frames_per_s(spans) == 0.0
+    later = [Span("cpu0", "cpu", "compute", n, 1, 0.0, n / 10) for n in range(8)]
+    assert frames_per_s(later) == pytest.approx(10.0)
+    assert frames_per_s(later[:5]) == 0.0, "one frame behind the first few is no interval"
+
+
+@pytest.mark.quick
+def test_a_record_counts_frames_and_seconds_from_its_first_span() -> None:
+    assert (RunRecord().frames, RunRecord().wall_s) == (0, 0.0)
+    record = RunRecord([Span("cpu0", "cpu", "compute", 0, 3, 2.0, 4.5), Span("cpu0", "cpu", "compute", 3, 2, 4.5, 5.0)])
+    assert (record.frames, record.wall_s) == (5, 3.0)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("recovered_s", "how"), [
+    (None, "the run was stopped"), (0.5, "computed on the CPU from there on, by the integer reference")])
+def test_a_failure_says_which_stage_and_what_became_of_the_run(recovered_s: float | None, how: str) -> None:
+    assert str(Failure("fpga0", "fpga", 7, "died", recovered_s)) == f"fpga0 on fpga failed at frame 7: died; {how}"
+
+
+def test_spans_of_a_trace_name_their_frames(streamed: Build) -> None:
+    record = RunRecord([Span("cpu0", "cpu", "compute", 0, 1, 0.0, 1.0), Span("cpu0", "cpu", "compute", 1, 3, 1.0, 2.0)])
+    tasks = [t for t in trace_timeline(streamed, record, 1).tasks if t.resource.startswith("measured")]
+    assert [(t.name, t.resource, t.start_s, t.stop_s) for t in tasks] == [
+        ("cpu0, frame 0", "measured: cpu", 0.0, 1.0), ("cpu0, frames 1 to 3", "measured: cpu", 1.0, 2.0)]
 
 
 def test_simulated_clocks_give_the_frames_per_second_of_the_plan(divided: Build) -> None:

@@ -16,7 +16,7 @@ from dovetail.fpga.part import load_part_shell
 from dovetail.fpga.transport import SimulatedBoard
 from dovetail.runtime.build import Build
 from dovetail.runtime.driver import Accelerator
-from dovetail.runtime.transports import uio, xdma
+from dovetail.runtime.transports import serial_line, uio, xdma
 from dovetail.runtime.transports.attach import with_boards
 from dovetail.runtime.transports.board import BoardPlace, parse_board
 from dovetail.runtime.transports.device_files import FileRegisters, MappedRegisters, open_device
@@ -196,6 +196,7 @@ def test_frames_through_xdma_are_those_of_the_reference(monkeypatch: pytest.Monk
         case.check(board.run(case.inputs))
         board.transport.send(0, bytes(case.packets(0)[0]))
         board.soft_reset(abandon=True)
+        assert [len(stream.pending) for stream in board.transport.outputs] == [1, 1], "a read waits for the next packet of each"
         case.check(board.run(case.inputs))
     assert sorted(devices.streams) == ["xdma0_c2h_0", "xdma0_c2h_1", "xdma0_h2c_0", "xdma0_h2c_1"]
     assert devices.registers.closed
@@ -294,6 +295,18 @@ def test_frames_over_a_serial_line_are_those_of_the_reference(tmp_path: Path) ->
                 board.run(case.inputs)
         with place.open(case.shell) as board:
             case.check(board.run(case.inputs))
+
+
+def test_the_rest_of_an_answer_to_somebody_else_is_forgotten() -> None:
+    far, near = os.openpty()
+    stream = serial_line.SerialStream(Path(os.ttyname(near)), 115200, 2.0)
+    os.write(far, b"rest of an answer")
+    stream.drain()
+    os.write(far, b"new")
+    assert stream.read(100) == b"new"
+    stream.file.close()
+    os.close(far)
+    os.close(near)
 
 
 def test_a_serial_line_that_is_silent_or_none_is_named(tmp_path: Path) -> None:

@@ -59,9 +59,13 @@ def narrow_inputs(graph: Graph) -> Graph:
 
 
 def settle_parameters(graph: Graph) -> Graph:
-    """Integer weights and int32 biases, at the scale of their sums, for every Conv and Gemm between integers."""
+    """Integer weights and int32 biases, at the scale of their sums, for every Conv and Gemm between integers.
+
+    Where a file quantizes its weights alone, nothing is between integers: they are the real numbers they stand for.
+    """
     if not graph.quantized:
-        return graph
+        stored = {c.name: Constant(c.name, c.real.astype(np.float32)) for c in graph.constants.values() if c.scheme is not None}
+        return replace(graph, constants={**graph.constants, **stored}) if stored else graph
     settled: dict[str, Constant] = {}
     for node in graph.nodes:
         if (product := node.op.product) and not product.partial and _between_integers(graph, node):

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from dovetail.ir.onnx.file import attributes_of
 from dovetail.ir.onnx.prepare import QONNX_DOMAINS
+from dovetail.ir.tensor import Array, Scheme
 
 QONNX_OPERATORS = ("Quant", "BipolarQuant", "MultiThreshold")
 
@@ -99,6 +100,18 @@ def in_floats(node: Any, where: str) -> list[Any]:
     mode = {"FLOOR": "Floor", "CEIL": "Ceil"}.get(str(a.get("rounding_mode", "ROUND")).upper(), "Round")
     whole = make._emit("Sub", [make._emit(mode, [kept]), zero])
     return [*make.nodes, helper.make_node("Mul", [whole, scale], [node.output[0]], name=node.name)]
+
+
+def meant_otherwise(node: Any, stored: Scheme, scale: Array, zero: Array) -> list[Any]:
+    """A DequantizeLinear of integers that were stored by another scheme: those integers again, and what they mean here."""
+    make = _Parts(node)
+
+    def constant(values: Array) -> str:
+        return make._emit("Constant", [], value=numpy_helper.from_array(values.astype(np.float32)))
+
+    steps = make._emit("Round", [make._emit("Div", [node.input[0], constant(np.asarray(stored.scale))])])
+    own, step = make._emit("Add", [steps, constant(stored.zero - zero.astype(np.float64))]), constant(scale)
+    return [*make.nodes, helper.make_node("Mul", [own, step], [node.output[0]], name=node.name)]
 
 
 def _steps_in_floats(node: Any, a: dict[str, Any], make: _Parts) -> list[Any]:

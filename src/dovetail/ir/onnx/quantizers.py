@@ -9,7 +9,8 @@ import numpy as np
 
 from dovetail.errors import ModelError
 from dovetail.ir import Clamp, Clip
-from dovetail.ir.onnx.file import copied
+from dovetail.ir.onnx.file import attributes_of, copied
+from dovetail.ir.onnx.integer import meant_otherwise
 from dovetail.ir.onnx.state import Attributes, Reader
 from dovetail.ir.tensor import Array, Constant, Rounding, Scheme, integer_weights, scheme_of_scales
 
@@ -85,9 +86,34 @@ def dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
                             f"q = x / {scheme.scale:.6g} + {scheme.zero}")
     elif kind != "float32":
         raise reader.unsupported(proto, f"dequantizes {kind} integers that were computed as integers")
-    elif replace(reader.schemes.setdefault(tensor, scheme), rounding=scheme.rounding) != scheme:  # what moved has none yet
+    elif replace(_moved(reader, tensor) or scheme, rounding=scheme.rounding) != scheme:
         raise reader.unsupported(proto, f"tensor {tensor} is dequantized by another scale than it was quantized by")
+    reader.schemes.setdefault(tensor, scheme)  # what moved has none yet
     reader.alias[proto.output[0]] = source
+
+
+def restated(reader: Reader, proto: Any) -> list[Any] | None:
+    """What computes a DequantizeLinear by another scale than its integers were stored by; None where they were not stored."""
+    tensor = reader.tensor(proto.input[0])
+    known = _moved(reader, tensor)
+    if known is None:
+        return None
+    rank, axis = len(reader.tensors[tensor].shape), int(attributes_of(proto, reader.where).get("axis", 1))
+    scale, zero = (values.reshape([-1 if d == axis % rank else 1 for d in range(rank)]) if values.size > 1 else values.reshape(())
+                   for values in (_scales(reader, proto), _zero(reader, proto, np.dtype("uint8"))))
+    return meant_otherwise(proto, known, scale, zero)
+
+
+def _moved(reader: Reader, tensor: str) -> Scheme | None:
+    """The scheme by which integers were stored before they only moved; None where they were not, or by several."""
+    found, seen = set[Scheme | None](), [tensor]
+    for name in seen:  # grows: where a value only moved, what it was before
+        node = reader.producer(name)
+        if name in reader.schemes or node is None or not node.op.picks:
+            found.add(reader.schemes.get(name))
+        else:
+            seen += [source for source in node.inputs if source not in seen]
+    return found.pop() if len(found) == 1 else None
 
 
 def _weights(reader: Reader, proto: Any, a: Attributes, constant: Constant) -> Constant:

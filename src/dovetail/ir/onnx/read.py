@@ -26,6 +26,7 @@ from dovetail.ir.onnx.layout import sink_transposes
 from dovetail.ir.onnx.pointwise import read_alone, read_cluster, read_table
 from dovetail.ir.onnx.prepare import LITE, check_inputs, check_opsets, check_outputs, check_size, inlined, ordered, print_names
 from dovetail.ir.onnx.qonnx_thresholds import code_layers
+from dovetail.ir.onnx.quantizers import restated
 from dovetail.ir.onnx.readers import reader_of
 from dovetail.ir.onnx.rows import lift, lifts
 from dovetail.ir.onnx.state import MALFORMED, Reader, malformed
@@ -90,6 +91,10 @@ def read_node(reader: Reader, node: Any) -> None:
             reader.reasons[next(o for o in node.output if o)] = str(reason).removeprefix(f"{reader.where}: ")
     if is_qonnx(node):
         for part in in_floats(node, reader.where):
+            read_node(reader, part)
+        return
+    if typed and node.op_type == "DequantizeLinear" and (parts := restated(reader, node)) is not None:
+        for part in parts:
             read_node(reader, part)
         return
     if not read_alone(reader, node):
