@@ -150,9 +150,9 @@ def _absorb_product(cells: dict[str, Cell], block: Cell, reads: Counter[int | st
 
 def _is_timed(cell: Cell) -> bool:
     """A register whose next value is one of its data, of itself and of a constant that a reset chooses."""
-    return (cell["type"] == "TRELLIS_FF" and cell["connections"].keys() >= {"DI", "LSR"}
-            and cell["parameters"].get("CLKMUX", "CLK").strip() == "CLK"
-            and cell["parameters"].get("SRMODE", "LSR_OVER_CE").strip() == "LSR_OVER_CE")
+    wires, choices = cell["connections"], cell["parameters"]
+    known = choices.get("CLKMUX", "CLK").strip(), choices.get("SRMODE", "LSR_OVER_CE").strip()
+    return bool(cell["type"] == "TRELLIS_FF" and wires.keys() >= {"DI", "LSR"} and known == ("CLK", "LSR_OVER_CE"))
 
 
 @dataclass
