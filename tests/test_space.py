@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import silent
-from dovetail.space import PlanQuestion, apart, weigh
+from dovetail.space import PlanQuestion, apart, planned, weigh
 from tests.strategies import Net
 
 pytestmark = pytest.mark.slow("weighs accelerators")
@@ -113,6 +114,18 @@ def test_the_form_of_the_best_first_plan_is_searched_first_and_others_below_what
     assert all(reached == 0.5 for _, reached in searched[1:])
     assert space.paces[0] is None
     assert space.paces[space.best] == 4096
+
+
+def test_an_accelerator_that_a_plan_waits_for_is_sought_again_as_fast_as_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = asked(layers(8), small(0.02), Options(goal=Goal.THROUGHPUT, thrift=0.0))
+    _, form, plan = planned(question, Architecture.AUTO, inf)
+    assert plan is not None
+    floors = [1e6]
+    monkeypatch.setattr("dovetail.space._floor", lambda *_: floors.pop())
+    _, again, other = planned(question, Architecture.AUTO, inf)
+    assert not floors, "a slow one was taken first"
+    assert other is not None
+    assert (other.objective, again.bound(other)) == (plan.objective, form.bound(plan))
 
 
 def test_what_was_decided_before_is_not_weighed_again() -> None:

@@ -146,6 +146,8 @@ class PlanQuestion:
     first: First = lambda *_: inf
     inside: dict[frozenset[str], tuple[Graph, Blocks]] = field(default_factory=dict)
     """By nodes that accelerators were sought for: these cut out, and arrays for them as far as they are priced."""
+    elsewhere: dict[str, Elsewhere | None] = field(default_factory=dict)
+    """By accelerated device, what nodes take on the others, as far as that was asked."""
 
     def tried(self, form: FpgaForm, reached: float = inf) -> Plan | None:
         """The best plan of a form, or any that is no better than what is reached already; None where limits leave none."""
@@ -192,12 +194,12 @@ def weigh(asked: PlanQuestion) -> Space:
     for kind in kinds:
         reached, together = min((p.objective for p in found.plans if p is not None), default=inf), cast("FpgaForm | None", None)
         try:
-            words, form = accelerator(asked, kind, reached)
+            words, form, plan = planned(asked, kind, reached)
         except (InfeasibleError, UnsupportedError) as reason:
             which = "accelerators" if kind is Architecture.AUTO else f"{kind} accelerators"
             found = replace(found, notes=(*found.notes, f"{which}: none is weighed; {reason}"))
         else:
-            together, plan = form, asked.tried(form)
+            together = form
             found = replace(found, words=(*found.words, words), forms=(*found.forms, form), plans=(*found.plans, plan))
         if kind is Architecture.AUTO and len(fpgas) == 1:
             kinds += apart(asked, together)
@@ -221,26 +223,56 @@ def with_shorter_runs(asked: PlanQuestion, found: Space) -> Space:
     for form in found.forms:
         if form.judged is not None and form.kinds == CHOICES:  # guesses are of the best kind
             at = [i for i, node in enumerate(asked.graph.nodes) if node.name in form.held]
-            runs.learn(AcceleratedRegion(at[0], at[-1] + 1), form.judged.clocks)
+            runs.learn(AcceleratedRegion(at[0], at[-1] + 1), form.judged.sought)
     for _ in range(SHORTER):
         if (run := runs.promising(reached)) is None:
             break
         try:
-            words, shorter = accelerator(asked, Architecture.AUTO, reached, run)
+            words, shorter, plan = planned(asked, Architecture.AUTO, reached, run)
         except InfeasibleError:
             runs.learn(run, inf)
             continue
         assert shorter.judged is not None, "an accelerator was sought"
-        runs.learn(run, shorter.judged.clocks)
-        plan = asked.tried(shorter, reached)
+        runs.learn(run, shorter.judged.sought)
         if plan is not None and plan.objective < reached:
             reached = plan.objective
             found = replace(found, words=(*found.words, words), forms=(*found.forms, shorter), plans=(*found.plans, plan))
     return found
 
 
+def planned(asked: PlanQuestion, kind: Architecture, reached: float,
+             run: AcceleratedRegion | None = None) -> tuple[str, FpgaForm, Plan | None]:
+    """The best accelerator of a kind, with the best plan around it.
+
+    For throughput one is sought at first that is as fast as other devices may be with the nodes outside; a faster one where the
+    plan waits for it.
+    """
+    for floored in (True, False) if asked.options.goal is Goal.THROUGHPUT else (False,):
+        words, form = accelerator(asked, kind, reached, run, floored)
+        plan = asked.tried(form, inf if run is None else reached)
+        if plan is None or form.judged is None or form.judged.sought < inf or form.bound(plan) >= plan.lower_bound:
+            break
+    return words, form, plan
+
+
+def _floor(asked: PlanQuestion, device: Device, pins: Assignment) -> float:
+    """Clocks that the nodes outside an accelerator take at the least between frames, shared evenly by all other devices."""
+    elsewhere = _elsewhere(asked, device) if len(pins) < len(asked.graph.nodes) else None
+    if elsewhere is None or device.clock_hz is None:
+        return 0.0
+    outside_s = sum(s for node, s in zip(asked.graph.nodes, elsewhere.nodes_s, strict=True) if node.name not in pins)
+    return outside_s / (len(asked.platform.devices) - 1) * device.clock_hz
+
+
 def _elsewhere(asked: PlanQuestion, device: Device) -> Elsewhere | None:
     """What nodes take on the fastest device but the accelerator, alone; None where limits leave no plan on these."""
+    if device.name not in asked.elsewhere:
+        asked.elsewhere[device.name] = _found_elsewhere(asked, device)
+    return asked.elsewhere[device.name]
+
+
+def _found_elsewhere(asked: PlanQuestion, device: Device) -> Elsewhere | None:
+    """The same, found anew."""
     graph, host, others = asked.graph, asked.platform.host, []
     for other in (d for d in asked.platform.devices if d.name != device.name):
         able = {n.name for n in graph.nodes if why_not(graph, n, other) is None}
@@ -314,11 +346,12 @@ def _so_far(asked: PlanQuestion, least: float) -> str:
 
 
 def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
-                run: AcceleratedRegion | None = None) -> tuple[str, FpgaForm]:
+                run: AcceleratedRegion | None = None, floored: bool = False) -> tuple[str, FpgaForm]:
     """The best accelerator of a kind for a run of layers, the longest that the board's FPGA can compute unless told, and what
     was chosen from.
 
-    One that takes longer than `ceiling` is no better than what is known.
+    One that takes longer than `ceiling` is no better than what is known, nor, if `floored`, one that is faster than other
+    devices with the nodes outside.
 
     Raises:
         InfeasibleError: none of this kind fits.
@@ -326,7 +359,7 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
     """
     graph, goal, device = asked.graph, asked.options.goal, accelerated_device(asked.platform)
     asked.progress(f"choose {kind} accelerator", 0, 1)
-    inside, pins, judged, proof = _largest_that_fits(asked, device, kind, ceiling, run)
+    inside, pins, judged, proof = _largest_that_fits(asked, device, kind, ceiling, run, floored)
     asked.progress(f"choose {kind} accelerator", 1, 1)
     for name, split in asked.pins.items():
         if pins.get(name, split) != split or (name not in pins and device.name in split.devices):
@@ -337,7 +370,7 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
     much = f"{joules(judged.clocks)} with the idle board's" if thrifty else counted(round(judged.clocks), "clock")
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
             f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} {much}")
-    if proof or proven(goal):
+    if proof or (proven(goal) and judged.sought < inf):
         least = joules(judged.bound) if thrifty else f"{judged.bound:,.0f}"
         note += f", no accelerator of this kind below {least} ({100 * judged.gap:.1f} % away)"
     reasons = (reason_outside(graph, node, device, kind) for node in graph.nodes)
@@ -360,7 +393,8 @@ def _limits(asked: PlanQuestion, device: Device, further: bool, ceiling: float) 
 
 
 def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, ceiling: float,
-                       run: AcceleratedRegion | None) -> tuple[Graph, dict[str, Split], JudgedAccelerator, FrameProof | None]:
+                       run: AcceleratedRegion | None,
+                       floored: bool) -> tuple[Graph, dict[str, Split], JudgedAccelerator, FrameProof | None]:
     """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
     graph = asked.graph
     region, smaller = run or region_of(graph, device, kind), smaller_regions(graph, device)
@@ -368,6 +402,7 @@ def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, 
         pins = pinned(graph, region, device.name)
         inside, blocks = _inside(asked, pins, device)
         limits = _limits(asked, device, kind is not Architecture.AUTO or run is not None, ceiling)
+        limits = replace(limits, floor=_floor(asked, device, pins)) if floored else limits
         try:
             if not charged(asked.options.goal, graph) or kind is Architecture.DHM:
                 return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits, blocks), None

@@ -80,7 +80,7 @@ def test_a_table_of_folds_says_of_each_what_its_loops_and_raster_say(first: Shap
                      "writes_words", "input_width", "output_width"):
             assert getattr(table, name)[row] == getattr(loops, name), name
         assert table.steps[row] == FoldedRaster(shape.raster, loops).steps <= clocks
-        assert table.cost(row, needs, ECP5) == folded_cost(shape, fold, ECP5)
+        assert table.costs(np.array([row]), needs, ECP5) == [folded_cost(shape, fold, ECP5)]
 
 
 @given(shapes())
