@@ -113,37 +113,41 @@ class PriceTree:
         self.wide = Framed(framed.space, framed.least, framed.charge, narrow=False, tables=framed.tables)
 
     def grow(self, enough: float, build: Build | None = None) -> float:
-        """What no accelerator is below, as far as that is less than `enough` or than what the best one built costs.
+        """What no accelerator is below, as far as that is less than `enough` or than what the best one built costs."""
+        enough = self._bounded(enough, build)
+        for done in range(MOST_BOXES):
+            if not self.boxes or self.boxes[0].value * self.close >= enough or self.over():
+                break
+            self.progress("bound accelerators", done, MOST_BOXES)
+            lowest = heappop(self.boxes)
+            if build is not None:
+                enough = min(enough, build(lowest))
+            if not lowest.exact:
+                heappush(self.boxes, self._priced(lowest.number, lowest.box, lowest.price, enough, lowest.parent, exact=True))
+                continue
+            halves = self.halves(lowest)
+            if not halves:
+                self.whole.append(lowest)
+            for limits in halves:
+                heappush(self.boxes, self._priced(lowest.number, limits, lowest.price, enough, lowest, exact=True))
+        return min([enough, *(box.value for box in (*self.boxes[:1], *self.whole))])
 
-        Endings far apart come first. The lowest so far is built: what others have to prove is then known early.
+    def _bounded(self, enough: float, build: Build | None) -> float:
+        """Bound all endings; what is enough then.
+
+        Endings far apart come first, and the lowest so far is built: what others have to prove is known early.
         """
         count, none = len(self.framed.space.endings), np.zeros(len(self.framed.space.names))
         for done, number in enumerate(sorted(range(count), key=lambda k: f"{k:0{count.bit_length()}b}"[::-1])):
             self.progress("bound accelerators", done, count)
             beside = min(self.boxes, key=lambda own: abs(own.number - number), default=None)
             box = self._priced(number, {}, none if beside is None else beside.price, enough, None)
-            lowest = box.value < min((own.value for own in self.boxes), default=inf)
-            if build is not None and lowest and box.value * self.close < enough and not self.over():
+            first = box.value < min((own.value for own in self.boxes), default=inf)
+            if build is not None and first and box.value * self.close < enough and not self.over():
                 enough = min(enough, build(box))
             self.boxes.append(box)
         heapify(self.boxes)
-        for done in range(MOST_BOXES):
-            if not self.boxes or self.boxes[0].value * self.close >= enough or self.over():
-                break
-            self.progress("bound accelerators", done, MOST_BOXES)
-            lowest = heappop(self.boxes)
-            if not lowest.exact:
-                enough = enough if build is None else min(enough, build(lowest))
-                heappush(self.boxes, self._priced(lowest.number, lowest.box, lowest.price, enough, lowest.parent, exact=True))
-                continue
-            if build is not None:
-                enough = min(enough, build(lowest))
-            halves = self.halves(lowest)
-            if not halves:
-                self.whole.append(lowest)
-            for box in halves:
-                heappush(self.boxes, self._priced(lowest.number, box, lowest.price, enough, lowest, exact=True))
-        return min([enough, *(box.value for box in (*self.boxes[:1], *self.whole))])
+        return enough
 
     def proof(self, least: float) -> tuple[CutPrices, ...]:
         """Prices that prove so much of all accelerators, as few as do."""
