@@ -296,7 +296,7 @@ def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, 
         if floored:
             limits = replace(limits, floor=_outside(asked, device, pins))
         elif asked.options.goal is Goal.LATENCY and limits.ceiling < inf:  # nodes outside are in front, or behind
-            limits = replace(limits, ceiling=limits.ceiling - _outside(asked, device, pins))
+            limits = replace(limits, ceiling=max(1.0, limits.ceiling - _outside(asked, device, pins)))
         try:
             if not charged(asked.options.goal, graph) or kind is Architecture.DHM:
                 return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits, blocks), None
