@@ -29,12 +29,12 @@ from dovetail.certificate.file import read
 from dovetail.certify import certify
 from dovetail.errors import DovetailError
 from dovetail.files import replace_text
+from dovetail.forms import Space
 from dovetail.ir import Graph
 from dovetail.partition.plan import Goal, Plan
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.planning import Options, weighed
 from dovetail.platform.load import load_platform
-from dovetail.space import Space
 from lib.parts import held
 from lib.planning.cases import chosen, graph_of
 from lib.workers import side_by_side

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 
 from dovetail.cost.folded import pace_of
-from dovetail.errors import UnsupportedError
+from dovetail.errors import InfeasibleError, UnsupportedError
+from dovetail.forms import PlanQuestion
 from dovetail.ir import Conv, Graph, Select, Window
+from dovetail.partition.accelerator.search import SearchLimits
 from dovetail.partition.options import AUTO, DIRECT
 from dovetail.partition.plan import CANDIDATES, Goal, Plan, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
@@ -19,7 +22,7 @@ from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.platform.load import load_platform
 from dovetail.progress import silent
-from dovetail.space import PlanQuestion, apart, weigh
+from dovetail.space import accelerator, apart, planned, weigh
 from tests.strategies import Net
 
 pytestmark = pytest.mark.slow("weighs accelerators")
@@ -115,6 +118,18 @@ def test_the_form_of_the_best_first_plan_is_searched_first_and_others_below_what
     assert space.paces[space.best] == 4096
 
 
+def test_an_accelerator_that_a_plan_waits_for_is_sought_again_as_fast_as_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    question = asked(layers(8), small(0.02), Options(goal=Goal.THROUGHPUT, thrift=0.0))
+    _, form, plan = planned(question, Architecture.AUTO, inf)
+    assert plan is not None
+    floors = [1e6]
+    monkeypatch.setattr("dovetail.space._outside", lambda *_: floors.pop())
+    _, again, other = planned(question, Architecture.AUTO, inf)
+    assert not floors, "a slow one was taken first"
+    assert other is not None
+    assert (other.objective, again.bound(other)) == (plan.objective, form.bound(plan))
+
+
 def test_what_was_decided_before_is_not_weighed_again() -> None:
     graph, board = layers(8), small(1.0)
     for where in (board.with_pace(4096), load_platform("tx2")):
@@ -144,3 +159,18 @@ def test_kinds_that_take_other_layers_by_themselves_are_weighed_by_themselves() 
     question = asked(net.graph(x), board, Options())
     assert apart(question, None) == [Architecture.SEML, Architecture.MONOLITHIC]
     assert apart(asked(layers(8, 8), board, Options()), None) == []
+
+
+def test_what_nodes_outside_take_lowers_how_long_an_accelerator_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    ceilings, board = list[float](), small(0.02)
+
+    def sought(*given: Any) -> Any:
+        ceilings.append(next(v for v in given if isinstance(v, SearchLimits)).ceiling)
+        raise InfeasibleError("none is wanted")
+
+    monkeypatch.setattr("dovetail.space.best_charged", sought)
+    monkeypatch.setattr("dovetail.space._outside", lambda *_: 1000.0)
+    for reached, goal in ((1e-3, Goal.LATENCY), (inf, Goal.LATENCY), (1e-3, Goal.ENERGY)):
+        with pytest.raises(InfeasibleError):
+            accelerator(asked(layers(8), board, Options(goal=goal)), Architecture.SEML, reached)
+    assert ceilings == [pytest.approx(1e-3 * 200e6 - 1000), inf, pytest.approx(1e-3)]

@@ -8,7 +8,7 @@ own. A box whose mixture is of one pace and one array differs from a whole accel
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -24,12 +24,12 @@ from dovetail.cost.costs import costs_of, transfer_rates
 from dovetail.errors import InfeasibleError
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Graph, Node
-from dovetail.partition.accelerator.architecture import AcceleratedRegion, JudgedAccelerator, accelerator_of, best_of, search_of
+from dovetail.partition.accelerator.architecture import AcceleratedRegion, JudgedAccelerator, accelerator_of, search_of
 from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.charged import ChargedSearch
 from dovetail.partition.accelerator.dedicated import ONE
 from dovetail.partition.accelerator.search import SearchLimits
-from dovetail.partition.effort import halfway, spend
+from dovetail.partition.effort import spend
 from dovetail.partition.linear_programs import DEAREST, largest_minimum
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import PACKET_BYTES
@@ -48,6 +48,11 @@ TABLES = 4
 """Prices of a box that take as long as what a layer has at all paces. Measured: 0.012 s."""
 CLOSE = 1.0005
 """Ratio of two costs that need not be told apart. Chosen, not measured."""
+NEAR = 1.005
+"""Ratio of the best accelerator's cost to what none is below at which the search for it ends.
+
+Chosen: plans are to be within 0.5 % of those with any switch.
+"""
 MOST_BOXES = 400
 """Boxes at the most, beyond one of every cut. Chosen: few networks need half as many."""
 
@@ -95,6 +100,8 @@ class PriceTree:
     """Those that can still be divided, the lowest first."""
     whole: list[PricedBox] = field(default_factory=list)
     """Those that cannot."""
+    close: float = CLOSE
+    """Ratio of what is enough to the lowest box at which no box is divided any more."""
     over: Callable[[], bool] = lambda: False
     """Whether the time is: then no box is divided, and no array is built."""
     counted: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -107,28 +114,40 @@ class PriceTree:
 
     def grow(self, enough: float, build: Build | None = None) -> float:
         """What no accelerator is below, as far as that is less than `enough` or than what the best one built costs."""
-        count, price = len(self.framed.space.endings), np.zeros(len(self.framed.space.names))
-        for number in range(count):
-            self.progress("bound accelerators", number, count)
-            self.boxes.append(self._priced(number, {}, price, enough, None))
-            price = self.boxes[-1].price
-        heapify(self.boxes)
+        enough = self._bounded(enough, build)
         for done in range(MOST_BOXES):
-            if not self.boxes or self.boxes[0].value * CLOSE >= enough or self.over():
+            if not self.boxes or self.boxes[0].value * self.close >= enough or self.over():
                 break
             self.progress("bound accelerators", done, MOST_BOXES)
             lowest = heappop(self.boxes)
+            if build is not None:
+                enough = min(enough, build(lowest))
             if not lowest.exact:
                 heappush(self.boxes, self._priced(lowest.number, lowest.box, lowest.price, enough, lowest.parent, exact=True))
                 continue
-            if build is not None:
-                enough = min(enough, build(lowest))
             halves = self.halves(lowest)
             if not halves:
                 self.whole.append(lowest)
-            for box in halves:
-                heappush(self.boxes, self._priced(lowest.number, box, lowest.price, enough, lowest, exact=True))
+            for limits in halves:
+                heappush(self.boxes, self._priced(lowest.number, limits, lowest.price, enough, lowest, exact=True))
         return min([enough, *(box.value for box in (*self.boxes[:1], *self.whole))])
+
+    def _bounded(self, enough: float, build: Build | None) -> float:
+        """Bound all endings; what is enough then.
+
+        Endings far apart come first, and the lowest so far is built: what others have to prove is known early.
+        """
+        count, none = len(self.framed.space.endings), np.zeros(len(self.framed.space.names))
+        for done, number in enumerate(sorted(range(count), key=lambda k: f"{k:0{count.bit_length()}b}"[::-1])):
+            self.progress("bound accelerators", done, count)
+            beside = min(self.boxes, key=lambda own: abs(own.number - number), default=None)
+            box = self._priced(number, {}, none if beside is None else beside.price, enough, None)
+            first = box.value < min((own.value for own in self.boxes), default=inf)
+            if build is not None and first and box.value * self.close < enough and not self.over():
+                enough = min(enough, build(box))
+            self.boxes.append(box)
+        heapify(self.boxes)
+        return enough
 
     def proof(self, least: float) -> tuple[CutPrices, ...]:
         """Prices that prove so much of all accelerators, as few as do."""
@@ -227,12 +246,7 @@ def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, in
     first = search_of(inside, device, Architecture.FIBHA, blocks)
     like = {False: first, True: search_of(inside, device, Architecture.MONOLITHIC)}
     built, none = ChargedSearch(graph, device, like, charge.per_clock, charge.per_joule), dict[Architecture, str]()
-    if goal is Goal.LATENCY:  # the quickest by their beats are not the cheapest, and near them
-        sought = replace(limits, enough=0.0, until_s=halfway(limits.until_s))
-        quick = best_of(inside, device, tuple(kinds), goal, progress, sought, blocks)
-        built.take(quick.found, quick.accelerator.architecture)
-        none = dict.fromkeys(quick.none, "")
-    for kind in sorted(kinds, key=lambda k: k is Architecture.FIBHA) if built.best is None else ():
+    for kind in sorted(kinds, key=lambda k: k is Architecture.FIBHA):
         progress(f"choose an accelerator: {kind}", 0, 1)
         if kind is not Architecture.FIBHA or built.best is None:  # else there is one
             try:
@@ -242,7 +256,7 @@ def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, in
     if built.best is None:
         raise InfeasibleError("; ".join(none.values()))
     space = Accelerators(graph, device, kinds, region.start, region.stop)
-    tree = PriceTree(Framed(space, min(limits.ceiling, built.cost), charge), progress, over=lambda: limits.over)
+    tree = PriceTree(Framed(space, min(limits.ceiling, built.cost), charge), progress, close=NEAR, over=lambda: limits.over)
     least = tree.grow(tree.framed.least, partial(_built, tree, built))
     design = accelerator_of(inside, built.best, built.kind)
     late_s = _late_s(graph, platform.with_accelerator(device.name, design), graph.nodes[region.start])
@@ -268,7 +282,8 @@ def _late_s(graph: Graph, board: Platform, first: Node) -> float:
 
 def _built(tree: PriceTree, search: ChargedSearch, box: PricedBox) -> float:
     """What the best accelerator costs, after those were built that a box's prices show."""
-    framed, ending, before = tree.framed, tree.framed.space.endings[box.number], search.cost
+    framed, before = tree.framed if box.exact else tree.wide, search.cost
+    ending = framed.space.endings[box.number]
     first, graph = framed.phase[framed.space.start], framed.space.graph
     working = {framed.phase[i] for i in framed.phase if graph.nodes[i].op.product}
     for cheapest in dict.fromkeys((c.ranges, c.arrays) for c in box.mixture):

@@ -19,6 +19,7 @@ from dovetail.certificate.file import GOALS, Certificate, Form, graph_digest, pl
 from dovetail.certificate.held import held_form, suffices
 from dovetail.certify_accelerators import claim_of, stated, target_of
 from dovetail.errors import InternalError, UnsupportedError
+from dovetail.forms import Space
 from dovetail.hardware.arrays.layers import counts_bits
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Graph
@@ -28,7 +29,6 @@ from dovetail.partition.plan import Assignment, Goal, Mode, Plan, Status
 from dovetail.partition.plan_json import plan_to_json
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
-from dovetail.space import Space
 
 ROUNDS = 60
 """Prices that are tried, at the most. Chosen: they have converged long before."""

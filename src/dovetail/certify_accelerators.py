@@ -11,12 +11,12 @@ from dovetail.accelerator_prices import frame_prices, named
 from dovetail.certificate.accelerators import NOTHING, AcceleratorClaim, Accelerators, CutPrices, Paced, threshold
 from dovetail.certificate.frames import Charge, Framed
 from dovetail.certificate.held import suffices
+from dovetail.forms import FpgaForm
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Graph
 from dovetail.partition.accelerator.choice import Joint, prices_of
 from dovetail.platform.device import Device, Kind, Platform
 from dovetail.progress import Progress
-from dovetail.space import FpgaForm
 
 MOST_ARRAYS = 400
 """Arrays at a cut that are looked at, at the most. Chosen: few networks have half as many that matter."""

@@ -10,6 +10,7 @@ from dovetail.cost.budget import fill_note
 from dovetail.cost.clocks import ClockEstimate, segment_clocks
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
+from dovetail.forms import PlanQuestion, Space
 from dovetail.ir import Axis, Graph
 from dovetail.partition import effort
 from dovetail.partition.cost_model import CostModel
@@ -23,7 +24,7 @@ from dovetail.progress import Progress, silent
 from dovetail.schedule.list_schedule import Timeline, schedule
 from dovetail.schedule.parts import plan_within
 from dovetail.schedule.program import lower
-from dovetail.space import PlanQuestion, Space, weigh
+from dovetail.space import weigh
 from dovetail.words import counted
 
 SEARCHES = 3

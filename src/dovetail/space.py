@@ -7,8 +7,8 @@ bounds holds over the whole space. `Options.fold` and `Options.architecture` nar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from typing import cast
 
@@ -18,7 +18,7 @@ from dovetail.certificate.check import space_words
 from dovetail.cost.costs import why_not
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
-from dovetail.hardware.arrays.layers import counts_bits
+from dovetail.forms import FpgaForm, PlanQuestion, Space, charged, proven
 from dovetail.ir import Graph
 from dovetail.partition.accelerator.architecture import (
     ARRAYS_ALONE,
@@ -36,11 +36,10 @@ from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.runs import Elsewhere, runs_of
 from dovetail.partition.accelerator.search import SearchLimits
 from dovetail.partition.effort import worked
-from dovetail.partition.options import AUTO, DIRECT, Options
-from dovetail.partition.plan import Assignment, Goal, Plan, Split, Status, whole_on
+from dovetail.partition.options import AUTO, DIRECT
+from dovetail.partition.plan import Assignment, Goal, Plan, Split, whole_on
 from dovetail.platform.accelerator import Architecture
-from dovetail.platform.device import Device, Kind, Platform
-from dovetail.progress import Progress
+from dovetail.platform.device import Device, Kind
 from dovetail.report.units import joules, objective
 from dovetail.schedule.program import lower
 from dovetail.words import counted
@@ -57,112 +56,6 @@ LONGER = 3.0
 
 SHORTER = 3
 """Shorter runs of layers that accelerators are sought for, at the most. Chosen, not measured."""
-
-Solve = Callable[[Platform, Assignment, float], Plan]
-"""The best plan of a board whose nodes are partly placed; InfeasibleError where no plan keeps the limits.
-
-The search may end where no plan is below the objective that is given.
-"""
-
-First = Callable[[Platform, Assignment], float]
-"""The objective of a plan that is found at once, such as all on one device; infinite where there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class FpgaForm:
-    """What the FPGAs become, and the nodes that are placed with it; `judged` is what is known of an accelerator."""
-
-    platform: Platform
-    pins: Assignment
-    judged: JudgedAccelerator | None = None
-    held: frozenset[str] = frozenset()
-    """The nodes that an accelerator holds."""
-    kinds: tuple[Architecture, ...] = ()
-    """Of the accelerators that it is the best of."""
-    notes: tuple[str, ...] = ()
-    proof: FrameProof | None = None
-    """What no frame on an accelerator is below as plans charge it, where that was sought."""
-
-    def bound(self, plan: Plan) -> float:
-        """What no plan of this form is below, from its best plan: an accelerator's part cannot be below its kind's bound."""
-        if self.judged is None or not (self.proof or proven(plan.goal)):
-            return plan.lower_bound
-        if self.proof is not None:
-            return plan.lower_bound - self.proof.spare
-        device = accelerated_device(self.platform)
-        assert device.clock_hz is not None, "costs of an FPGA need its clock"
-        least_s = self.judged.bound / device.clock_hz
-        if plan.goal is Goal.THROUGHPUT:  # where other devices are slower, no accelerator helps
-            slowest_s = max((s for name, s in plan.busy_s.items() if name.startswith(f"{device.name} engine ")), default=0.0)
-            return plan.lower_bound if slowest_s < plan.lower_bound else min(plan.lower_bound, least_s)
-        part_s = sum(node.compute_s for node in plan.nodes if node.node in self.held)
-        return plan.lower_bound - max(0.0, part_s - least_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """What is weighed, in words, and the forms; with their plans where there are several, None where limits leave none."""
-
-    words: tuple[str, ...]
-    forms: tuple[FpgaForm, ...]
-    plans: tuple[Plan | None, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def paces(self) -> tuple[int | None, ...]:
-        """Of every form that is no accelerator the clocks per frame that layers may take; None where they are mapped directly."""
-        boards = [form.platform.of_kind(Kind.FPGA) for form in self.forms if form.judged is None]
-        return tuple(pace_of(fpgas[0]) if fpgas else None for fpgas in boards)
-
-    @property
-    def best(self) -> int:
-        """Which form has the best plan."""
-        found = [inf if plan is None else plan.objective for plan in self.plans]
-        return found.index(min(found)) if found else 0
-
-    def within(self, plan: Plan) -> Plan:
-        """The plan of the best form, with a bound over all forms and what every form is compared with."""
-        others = [form.bound(found) for i, (form, found) in enumerate(zip(self.forms, self.plans, strict=True))
-                  if found is not None and i != self.best] if self.plans else []
-        lower = min([self.forms[self.best].bound(plan), *others])
-        free = next(iter(self.plans), None) or plan  # an accelerator's nodes are pinned to it, and so are those of its baselines
-        alone = [a for p in self.plans if p is not None and (a := p.baselines.get(Kind.FPGA)) is not None]
-        baselines = {**free.baselines, Kind.FPGA.value: min(alone)} if alone else free.baselines
-        return replace(plan, space=self.words, lower_bound=lower, baselines=baselines, pinned=free.pinned,
-                       status=plan.status if lower >= plan.lower_bound else Status.FEASIBLE,
-                       notes=(*plan.notes, *self.forms[self.best].notes, *self.notes))
-
-
-@dataclass(frozen=True, slots=True)
-class PlanQuestion:
-    """A network on a board as the options ask for it."""
-
-    graph: Graph
-    platform: Platform
-    options: Options
-    pins: Assignment
-    solve: Solve
-    progress: Progress
-    first: First = lambda *_: inf
-    inside: dict[frozenset[str], tuple[Graph, Blocks]] = field(default_factory=dict)
-    """By nodes that accelerators were sought for: these cut out, and arrays for them as far as they are priced."""
-
-    def tried(self, form: FpgaForm, reached: float = inf) -> Plan | None:
-        """The best plan of a form, or any that is no better than what is reached already; None where limits leave none."""
-        try:
-            return self.solve(form.platform, form.pins, reached)
-        except InfeasibleError:
-            return None
-
-
-def proven(goal: Goal) -> bool:
-    """Whether searches for the fastest accelerators have a bound on a goal."""
-    return goal in (Goal.LATENCY, Goal.THROUGHPUT)
-
-
-def charged(goal: Goal, graph: Graph) -> bool:
-    """Whether accelerators are sought by what plans charge for a frame of them: prices know no arrays that count bits."""
-    return goal in (Goal.LATENCY, Goal.ENERGY) and not counts_bits(graph)
 
 
 def weigh(asked: PlanQuestion) -> Space:
@@ -192,12 +85,12 @@ def weigh(asked: PlanQuestion) -> Space:
     for kind in kinds:
         reached, together = min((p.objective for p in found.plans if p is not None), default=inf), cast("FpgaForm | None", None)
         try:
-            words, form = accelerator(asked, kind, reached)
+            words, form, plan = planned(asked, kind, reached)
         except (InfeasibleError, UnsupportedError) as reason:
             which = "accelerators" if kind is Architecture.AUTO else f"{kind} accelerators"
             found = replace(found, notes=(*found.notes, f"{which}: none is weighed; {reason}"))
         else:
-            together, plan = form, asked.tried(form)
+            together = form
             found = replace(found, words=(*found.words, words), forms=(*found.forms, form), plans=(*found.plans, plan))
         if kind is Architecture.AUTO and len(fpgas) == 1:
             kinds += apart(asked, together)
@@ -221,26 +114,56 @@ def with_shorter_runs(asked: PlanQuestion, found: Space) -> Space:
     for form in found.forms:
         if form.judged is not None and form.kinds == CHOICES:  # guesses are of the best kind
             at = [i for i, node in enumerate(asked.graph.nodes) if node.name in form.held]
-            runs.learn(AcceleratedRegion(at[0], at[-1] + 1), form.judged.clocks)
+            runs.learn(AcceleratedRegion(at[0], at[-1] + 1), form.judged.sought)
     for _ in range(SHORTER):
         if (run := runs.promising(reached)) is None:
             break
         try:
-            words, shorter = accelerator(asked, Architecture.AUTO, reached, run)
+            words, shorter, plan = planned(asked, Architecture.AUTO, reached, run)
         except InfeasibleError:
             runs.learn(run, inf)
             continue
         assert shorter.judged is not None, "an accelerator was sought"
-        runs.learn(run, shorter.judged.clocks)
-        plan = asked.tried(shorter, reached)
+        runs.learn(run, shorter.judged.sought)
         if plan is not None and plan.objective < reached:
             reached = plan.objective
             found = replace(found, words=(*found.words, words), forms=(*found.forms, shorter), plans=(*found.plans, plan))
     return found
 
 
+def planned(asked: PlanQuestion, kind: Architecture, reached: float,
+             run: AcceleratedRegion | None = None) -> tuple[str, FpgaForm, Plan | None]:
+    """The best accelerator of a kind, with the best plan around it.
+
+    For throughput one is sought at first that is as fast as other devices may be with the nodes outside; a faster one where the
+    plan waits for it.
+    """
+    for floored in (True, False) if asked.options.goal is Goal.THROUGHPUT else (False,):
+        words, form = accelerator(asked, kind, reached, run, floored)
+        plan = asked.tried(form, inf if run is None else reached)
+        if plan is None or form.judged is None or form.judged.sought < inf or form.bound(plan) >= plan.lower_bound:
+            break
+    return words, form, plan
+
+
+def _outside(asked: PlanQuestion, device: Device, pins: Assignment) -> float:
+    """Clocks that the nodes outside an accelerator take at the least, shared evenly by all other devices."""
+    elsewhere = _elsewhere(asked, device) if len(pins) < len(asked.graph.nodes) else None
+    if elsewhere is None or device.clock_hz is None:
+        return 0.0
+    outside_s = sum(s for node, s in zip(asked.graph.nodes, elsewhere.nodes_s, strict=True) if node.name not in pins)
+    return outside_s / (len(asked.platform.devices) - 1) * device.clock_hz
+
+
 def _elsewhere(asked: PlanQuestion, device: Device) -> Elsewhere | None:
     """What nodes take on the fastest device but the accelerator, alone; None where limits leave no plan on these."""
+    if device.name not in asked.elsewhere:
+        asked.elsewhere[device.name] = _found_elsewhere(asked, device)
+    return asked.elsewhere[device.name]
+
+
+def _found_elsewhere(asked: PlanQuestion, device: Device) -> Elsewhere | None:
+    """The same, found anew."""
     graph, host, others = asked.graph, asked.platform.host, []
     for other in (d for d in asked.platform.devices if d.name != device.name):
         able = {n.name for n in graph.nodes if why_not(graph, n, other) is None}
@@ -314,11 +237,12 @@ def _so_far(asked: PlanQuestion, least: float) -> str:
 
 
 def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
-                run: AcceleratedRegion | None = None) -> tuple[str, FpgaForm]:
+                run: AcceleratedRegion | None = None, floored: bool = False) -> tuple[str, FpgaForm]:
     """The best accelerator of a kind for a run of layers, the longest that the board's FPGA can compute unless told, and what
     was chosen from.
 
-    One that takes longer than `ceiling` is no better than what is known.
+    One that takes longer than `ceiling` is no better than what is known, nor, if `floored`, one that is faster than other
+    devices with the nodes outside.
 
     Raises:
         InfeasibleError: none of this kind fits.
@@ -326,7 +250,7 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
     """
     graph, goal, device = asked.graph, asked.options.goal, accelerated_device(asked.platform)
     asked.progress(f"choose {kind} accelerator", 0, 1)
-    inside, pins, judged, proof = _largest_that_fits(asked, device, kind, ceiling, run)
+    inside, pins, judged, proof = _largest_that_fits(asked, device, kind, ceiling, run, floored)
     asked.progress(f"choose {kind} accelerator", 1, 1)
     for name, split in asked.pins.items():
         if pins.get(name, split) != split or (name not in pins and device.name in split.devices):
@@ -337,7 +261,7 @@ def accelerator(asked: PlanQuestion, kind: Architecture, ceiling: float = inf,
     much = f"{joules(judged.clocks)} with the idle board's" if thrifty else counted(round(judged.clocks), "clock")
     note = (f"{device.name}: {judged.accelerator.architecture} accelerator for {len(inside.nodes)} of "
             f"{counted(len(graph.nodes), 'node')}, {len(judged.accelerator.reusable)} of them on reusable engines; {what} {much}")
-    if proof or proven(goal):
+    if proof or (proven(goal) and judged.sought < inf):
         least = joules(judged.bound) if thrifty else f"{judged.bound:,.0f}"
         note += f", no accelerator of this kind below {least} ({100 * judged.gap:.1f} % away)"
     reasons = (reason_outside(graph, node, device, kind) for node in graph.nodes)
@@ -360,7 +284,8 @@ def _limits(asked: PlanQuestion, device: Device, further: bool, ceiling: float) 
 
 
 def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, ceiling: float,
-                       run: AcceleratedRegion | None) -> tuple[Graph, dict[str, Split], JudgedAccelerator, FrameProof | None]:
+                       run: AcceleratedRegion | None,
+                       floored: bool) -> tuple[Graph, dict[str, Split], JudgedAccelerator, FrameProof | None]:
     """The part of a network that an accelerator of the kind takes over, cut out, its pins, and the accelerator."""
     graph = asked.graph
     region, smaller = run or region_of(graph, device, kind), smaller_regions(graph, device)
@@ -368,6 +293,10 @@ def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, 
         pins = pinned(graph, region, device.name)
         inside, blocks = _inside(asked, pins, device)
         limits = _limits(asked, device, kind is not Architecture.AUTO or run is not None, ceiling)
+        if floored:
+            limits = replace(limits, floor=_outside(asked, device, pins))
+        elif asked.options.goal is Goal.LATENCY and limits.ceiling < inf:  # nodes outside are in front, or behind
+            limits = replace(limits, ceiling=max(1.0, limits.ceiling - _outside(asked, device, pins)))
         try:
             if not charged(asked.options.goal, graph) or kind is Architecture.DHM:
                 return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits, blocks), None

@@ -179,6 +179,23 @@ def test_bounds_without_time_are_lower_and_hold() -> None:
     assert first_unproven(space, late.proof(least), least, shown(space, least, "energy", BOARD)) is None
 
 
+def test_the_lowest_ending_is_built_early_and_none_is_divided_that_is_near_enough() -> None:
+    graph, device = bottlenecks(), fpga(0.05)
+    space = replace_kinds(space_of(graph, device), (Architecture.FIBHA,))
+    early = list[int]()
+
+    def build(box: PricedBox) -> float:
+        early.append(len(tree.boxes))
+        return 2 * box.value
+
+    tree = PriceTree(Framed(space, 1e6, Charge.of("latency", BOARD, device)), close=4.0)
+    least = tree.grow(1e6, build)
+    assert early[0] == 0, "before any other ending is bounded"
+    assert len(early) < len(tree.boxes) == len(space.endings)
+    assert not any(box.box or box.exact for box in tree.boxes)
+    assert least == min(box.value for box in tree.boxes)
+
+
 def test_arrays_that_a_box_holds_alike_divide_nothing() -> None:
     graph, device = bottlenecks(), fpga(0.05)
     space = replace_kinds(space_of(graph, device), (Architecture.SEML,))

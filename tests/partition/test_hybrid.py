@@ -332,6 +332,15 @@ def test_a_bound_that_comes_later_is_the_same_as_one_found_with_the_accelerator(
         graph, device, Architecture.AUTO, Goal.LATENCY).clocks
 
 
+def test_an_interval_that_other_devices_need_is_as_good_as_any_shorter_one(graph: Graph) -> None:
+    device = fpga(0.2)
+    fastest = AcceleratorSearch(graph, device, cut_points(graph), Blocks(graph, device)).fastest()
+    search = AcceleratorSearch(graph, device, cut_points(graph), Blocks(graph, device))
+    found = search.fastest(limits=SearchLimits(floor=4 * fastest.interval))
+    assert fastest.interval <= found.interval <= 4 * fastest.interval
+    assert (found.bound, fastest.bound > 0) == (0.0, True), "no bound is sought"
+
+
 def test_single_frames_are_never_slower_than_at_any_cut_alone(graph: Graph) -> None:
     device = fpga(0.2)
     blocks = Blocks(graph, device)

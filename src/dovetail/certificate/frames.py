@@ -151,7 +151,8 @@ class Framed:
         self.count = 1 + max(self.phase.values())
         self.keeping: dict[tuple[int, ...], Ints] = {}
         """By engines of a node, or of several, how many of them keep the longest pace of each range."""
-        self.known: tuple[Floats, dict[int, Floats], list[tuple[tuple[int, ...], list[Floats]]]] | None = None
+        self.known: tuple[Floats, dict[int, Floats], dict[tuple[int, ...], list[Floats]]] | None = None
+        """Prices, and what nodes and groups cost by them, as far as that was asked."""
 
     @cached_property
     def times(self) -> dict[int, Floats]:
@@ -199,13 +200,22 @@ class Framed:
         fills = self.plains[index]
         return np.where(np.isfinite(fills).all(axis=1), np.nan_to_num(fills, posinf=0.0) @ price + self.joules[index], inf)
 
-    def _priced(self, price: Floats) -> tuple[dict[int, Floats], list[tuple[tuple[int, ...], list[Floats]]]]:
-        """What each node costs by range, and the first nodes of every group: of the prices asked for last, they are known."""
+    def _priced(self, price: Floats, cut: int) -> tuple[dict[int, Floats], dict[tuple[int, ...], list[Floats]]]:
+        """What each node before a cut costs by range, and the first nodes of every group: of the prices asked for last, they are
+        known.
+        """
         if self.known is None or not np.array_equal(self.known[0], price):
-            singles = {i: self._single(i, price) for i in self.phase}
-            groups = [(nodes, self._of_group(nodes, engines, singles, price)) for nodes, engines in self.own.groups]
-            self.known = price, {i: row + self.charge.per_clock * self.times[i] for i, row in singles.items()}, groups
-        return self.known[1], self.known[2]
+            self.known = price, {}, {}
+        _, singles, groups = self.known
+        for nodes, engines in self.own.groups:
+            if nodes[0] < cut and nodes not in groups:
+                groups[nodes] = self._of_group(nodes, engines, {i: self._single(i, price) for i in nodes}, price)
+        apart = {i for nodes in groups for i in nodes}
+        for i in range(self.space.start, cut):
+            if i not in singles:
+                timed = self.charge.per_clock * self.times[i]
+                singles[i] = timed if i in apart else self._single(i, price) + timed
+        return singles, groups
 
     def _of_group(self, nodes: tuple[int, ...], engines: tuple[OfferedEngines, ...], singles: dict[int, Floats],
                   price: Floats) -> list[Floats]:
@@ -222,11 +232,11 @@ class Framed:
 
     def front(self, number: int, price: Floats, box: Box) -> tuple[float, tuple[int, ...]]:
         """What nodes before the cut of an ending cost at the least, and the range of each phase."""
-        cut, (singles, groups) = self.space.endings[number].cut, self._priced(price)
-        total, apart = np.zeros((self.count, len(self.starts))), {i for nodes, _ in groups for i in nodes}
+        cut = self.space.endings[number].cut
+        (singles, groups), total = self._priced(price, cut), np.zeros((self.count, len(self.starts)))
         for i in range(self.space.start, cut):
-            total[self.phase[i]] += self.charge.per_clock * self.times[i] if i in apart else singles[i]
-        for nodes, least in groups:
+            total[self.phase[i]] += singles[i]
+        for nodes, least in groups.items():
             total[self.phase[nodes[0]]] += least[sum(i < cut for i in nodes)]
         if cut > self.space.start:  # its first node takes a whole pace
             total[self.phase[self.space.start], self.starts * self.charge.per_clock >= self.least] = inf

@@ -280,7 +280,7 @@ def _worth_folding(folds: Sequence[FoldedCost | None], direct: ShareCosts,
     used = {r: np.array([amounts.get(r, 0.0) for amounts in parts]) for r in dict.fromkeys(r for some in parts for r in some)}
 
     def largest(amounts: Mapping[str, Floats]) -> Floats:
-        return np.max([np.zeros(len(at)), *(v / limits[r] for r, v in amounts.items() if limits.get(r))], axis=0)
+        return np.asarray(np.max([np.zeros(len(at)), *(v / limits[r] for r, v in amounts.items() if limits.get(r))], axis=0))
 
     kept = np.flatnonzero(largest({r: v[at] for r, v in direct.resources.items()}) > largest(used))
     return [own[i] for i in kept.tolist()], at[kept], {r: v[kept] for r, v in used.items()}

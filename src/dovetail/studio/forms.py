@@ -9,6 +9,7 @@ from typing import Any
 
 from dovetail.cost.folded import pace_of
 from dovetail.errors import InfeasibleError, UnsupportedError
+from dovetail.forms import PlanQuestion
 from dovetail.ir import Graph
 from dovetail.partition.effort import counted
 from dovetail.partition.pareto import FrontPoint, front
@@ -18,7 +19,7 @@ from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress
 from dovetail.report.units import joules, percent, seconds
-from dovetail.space import PACES, PlanQuestion, accelerator
+from dovetail.space import PACES, accelerator
 from dovetail.studio.question import StudioQuestion
 
 POINTS = 7

@@ -58,6 +58,11 @@ class JudgedAccelerator:
     """Kinds that were weighed and of which none fits."""
 
     @property
+    def sought(self) -> float:
+        """Its clocks if the fastest was sought; infinite where one as fast as other devices was taken."""
+        return self.clocks if self.bound > 0 else inf
+
+    @property
     def gap(self) -> float:
         """How far from the best of its kind it may be."""
         return (self.clocks - self.bound) / self.bound

@@ -118,11 +118,15 @@ class FoundAccelerator:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """How far a search goes: no accelerator above `ceiling` clocks is of use, no bound above `enough`, and work ends in time."""
+    """How far a search goes: no accelerator above `ceiling` clocks is of use, no bound above `enough`, and work ends in time.
+
+    An interval of `floor` clocks is as good as any shorter one, since other devices take as long.
+    """
 
     ceiling: float = inf
     enough: float = inf
     until_s: float = inf
+    floor: float = 0.0
 
     @property
     def over(self) -> bool:
@@ -414,6 +418,8 @@ class AcceleratorSearch:
         half = replace(limits, until_s=halfway(limits.until_s))
         found = self._steadiest(half) if known is None else self._shorter(known, limits=half)
         found = self._thrifty(found)
+        if found.interval <= limits.floor:  # no bound is sought
+            return replace(found, bound=0.0)
         return replace(found, bound=self._surely(self._interval_bound(found.interval, limits)))
 
     def _thrifty(self, found: FoundAccelerator) -> FoundAccelerator:
@@ -457,7 +463,7 @@ class AcceleratorSearch:
             if self.steady is None:
                 raise InfeasibleError(self._reason(self.span()[1]))
             return self.steady
-        found, low = self._some()
+        found, low = self._some(limits.floor)
         self.steady = self._shorter(found, low, limits)
         return self.steady
 
@@ -470,12 +476,12 @@ class AcceleratorSearch:
             raise InfeasibleError(self._reason(self.span()[1]))
         return found
 
-    def _some(self) -> tuple[FoundAccelerator, int]:
-        """An accelerator of an interval at which one fits, and the longest tried at which none was found."""
+    def _some(self, floor: float = 0.0) -> tuple[FoundAccelerator, int]:
+        """An accelerator of an interval of at least `floor` at which one fits, and the longest tried at which none was found."""
         low, high = self.span()
         at_once = PRODUCTS_AT_ONCE * self.device.resources.get(MULTIPLIER, 0.0)
         work = multiplications_of(self.graph, self.graph.nodes)
-        found, pace, longer = None, min(max(FIRST_PACE, int(work / at_once) if at_once else 0), high), LONGER
+        found, pace, longer = None, min(max(FIRST_PACE, int(floor), int(work / at_once) if at_once else 0), high), LONGER
         while found is None and low < high and (low or any(self._may_fit(cut, high) for cut in self.cuts)):
             found = self._fitting(pace)
             if found is None:
@@ -491,10 +497,12 @@ class AcceleratorSearch:
 
     def _shorter(self, found: FoundAccelerator, low: int = 0, limits: SearchLimits = UNLIMITED) -> FoundAccelerator:
         """An accelerator of the shortest interval above `low`, or `found` if none is shorter."""
+        if found.interval <= limits.floor:
+            return found
         if self.cuts == (0,):
             return self._fastest_block(found.interval) or found
         high = found.interval
-        while (middle := between(low, high)) is not None and not limits.over:
+        while high > limits.floor and (middle := between(low, high)) is not None and not limits.over:
             better = self._fitting(middle, found.cut, limits)
             found = found if better is None else min(found, better, key=lambda f: f.interval)
             if better is None or better.interval > middle:  # cutting pixels anew takes longer than their pace
