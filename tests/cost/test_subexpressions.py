@@ -81,3 +81,18 @@ def test_every_shortest_form_is_the_number_with_as_many_digits_as_the_canonical_
     for form in forms:
         assert sum(digit << exponent for digit, exponent in form) == value
         assert len(form) == len(canonical)
+
+
+@pytest.mark.parametrize("cheap", [True, False])
+def test_a_block_of_many_terms_is_searched_once_and_another_in_every_order(cheap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = list[int]()
+
+    class Listening(subexpressions.TermPairs):
+        def run(self) -> None:
+            orders.append(len(orders))
+            super().run()
+
+    monkeypatch.setattr(subexpressions, "TermPairs", Listening)
+    monkeypatch.setattr(subexpressions, "CHEAP_SQUARES", 200_000 if cheap else 0)
+    subexpressions.search_block(np.asarray([[3, 5, 7], [9, 11, 13]], np.int64))
+    assert len(orders) == (len(subexpressions.AGES) if cheap else 1)

@@ -16,13 +16,14 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
 from dovetail.fpga.engines.lq import Datapath
 from dovetail.hardware.folds import Fold
-from dovetail.ir import AvgPool, Gemm, GlobalAvgPool, Graph, MaxPool, PixelShuffle, Window
+from dovetail.ir import AvgPool, Clamp, Conv, Gemm, GlobalAvgPool, Graph, MaxPool, PixelShuffle, Window
 from dovetail.numbers import graph_to_plan
 from tests.fpga import test_firb, test_folded, test_lq
 from tests.fpga.random_graphs import Sketch, random_folds, random_graph, same_window
 from tests.ir import test_tflite
 from tests.numerics.lq_networks import conv_of
 from tests.scales import with_arbitrary_scales
+from tests.strategies import Net, quantized
 
 SQUARE = same_window(3)
 
@@ -60,6 +61,13 @@ def mapped() -> Iterator[Design]:
     }.items():
         s = Sketch(np.random.default_rng(1))
         yield build_design(s.graph((add(s, s.input((1, 4, 9, 10))),)), name)
+    for number, (low, high) in enumerate(((-0.3, 0.5), (-0.5, 0.4), (0.1, 0.7), (-1.7, 0.0))):
+        net = Net(number)
+        graph = quantized(net.graph(net.add(Conv(3, Window((1, 1)), 1, Clamp(low, high)), net.input((1, 4, 5, 6)))))
+        yield build_design(graph, f"clamped{number}")
+        weight = graph.params(graph.nodes[0])[0]
+        alive = replace(weight, array=weight.array * np.asarray([1, 0, 1], np.int8).reshape(3, 1, 1, 1))
+        yield build_design(replace(graph, constants={**graph.constants, weight.name: alive}), f"dead{number}")
     for padding, stride, activation in ((0, 1, 1), (1, 2, 0)):
         for kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
             graph, _ = graph_to_plan(test_tflite.layer(kind, True, padding, stride, 1, activation))

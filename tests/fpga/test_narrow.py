@@ -47,6 +47,7 @@ def test_short_factors_give_every_sum_the_same_result(seed: int) -> None:
         wanted = results(rescale, output, sums)
         np.testing.assert_array_equal(results(short, output, sums), wanted)
         np.testing.assert_array_equal(results(short, output, np.clip(sums, *ends)), wanted)
+        assert results(short, output, np.asarray(ends)).tolist() == [*rescale.bounds], "saturated where sums are cut"
 
 
 def test_factors_are_cut_to_a_multiplier_block_in_nearly_all_layers() -> None:

@@ -13,6 +13,7 @@ from onnx import helper
 from dovetail.ir import Array, Conv, Graph
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.ir.tensor import scheme_of_scales
+from dovetail.ir.tflite.rounding import STEPS, _neighbours
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float, run_integer
 from tests.ir.test_onnx import save
@@ -154,3 +155,11 @@ def same_as(graph: Graph, nodes: list[Any], constants: dict[str, Array], folder:
     x = np.random.default_rng(6).normal(0, 1, (1, 2, 6, 6)).astype(np.float32)
     wanted = run_onnx(path.read_bytes(), {"x": x})["y"]
     np.testing.assert_allclose(run_float(graph, {"x": x})[graph.outputs[0]], wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_factors_of_a_sum_are_sought_outwards_and_each_pair_once() -> None:
+    tried = list(_neighbours(3))
+    far = 3 * (STEPS - 1)
+    assert sorted(tried) == [(a, b) for a in range(-far, far + 1, 3) for b in range(-far, far + 1, 3)]
+    reach = [max(abs(a), abs(b)) for a, b in tried]
+    assert reach == sorted(reach)

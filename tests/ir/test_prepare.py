@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dovetail.errors import ModelError
 from dovetail.ir import Conv
+from dovetail.ir.onnx import prepare
 from dovetail.ir.onnx.read import read_onnx
 from dovetail.numerics.oracle import run_onnx
 from dovetail.numerics.reference import run_float
@@ -225,3 +226,19 @@ def test_a_thousand_nodes_fold_to_what_they_mean(tmp_path: Path, wide: bool) -> 
     path = write(tmp_path / "m.onnx", [*nodes, end], {"x": [1, 2, 6, 6]}, {"y": [1, 2, 6, 6]}, constants)
     graph = check_same(path, weights(1, 2, 6, 6))
     assert [n.name for n in graph.nodes] == [f"conv{i}" for i in range(333)] + (["end"] if wide else [])
+
+
+@pytest.mark.parametrize("most", [6, 7])
+def test_nodes_inside_nodes_are_counted_too(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice between two branches of three nodes each: seven in all."""
+    def branch(op: str) -> Any:
+        inner = [node(op, ["x"], ["a"], "first"), node(op, ["a"], ["b"], "second"), node(op, ["b"], ["o"], "third")]
+        return helper.make_graph(inner, op, [], [value("o", [1, 2, 3, 3])])
+    nodes = [node("If", ["c"], ["y"], "choice", then_branch=branch("Relu"), else_branch=branch("Abs"))]
+    path = write(tmp_path / "m.onnx", nodes, {"x": [1, 2, 3, 3]}, {"y": [1, 2, 3, 3]}, {"c": np.asarray(True)})
+    monkeypatch.setattr(prepare, "MAX_NODES", most)
+    if most == 7:
+        assert read_onnx(path).graph.outputs == ("y",)
+    else:
+        with pytest.raises(ModelError, match=r"m\.onnx: 7 nodes; at most 6 are read, export the network alone"):
+            read_onnx(path)

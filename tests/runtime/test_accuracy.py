@@ -14,14 +14,14 @@ import pytest
 from onnx import helper, numpy_helper
 
 from dovetail.errors import UsageError
-from dovetail.ir import Add, Array, Gemm, Graph
+from dovetail.ir import Add, Array, Clip, Gemm, Graph, Node, Scheme, Tensor
 from dovetail.ir.onnx.read import Imported, read_onnx
 from dovetail.ir.onnx.write import to_onnx
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import compile as compile_model
 from dovetail.pipeline import verify_build
 from dovetail.runtime.accuracy import Calibrated, build_outputs, calibration_of, judged, load_data, outputs, right
-from dovetail.runtime.build import Build, load_build
+from dovetail.runtime.build import Build, load_build, synthetic_integers
 from tests.strategies import Net
 
 pytestmark = pytest.mark.quick
@@ -152,3 +152,13 @@ def test_a_part_that_gives_another_shape_is_a_mismatch_of_its_first_frame(build:
     first = verify_build(load_build(copy, trust=True), frames=4).first_mismatch
     assert first is not None
     assert (first.tensor, first.frame, first.index) == ("fc_out", 0, (4, 2))
+
+
+@pytest.mark.parametrize("scheme", [Scheme(2, False, (0,)), Scheme(3, True, (-2,), zero=1)])
+def test_drawn_integers_are_all_of_a_scheme_and_no_others(scheme: Scheme) -> None:
+    tensors = {name: Tensor(name, (1, 3), scheme) for name in "xy"}
+    graph = Graph("g", ("x",), ("y",), (Node("n", Clip(), ("x",), (), "y"),), tensors)
+    drawn = synthetic_integers(graph, 200, 1)["x"]
+    assert (drawn.shape, drawn.dtype) == ((200, 3), scheme.dtype)
+    assert np.unique(drawn).tolist() == list(range(scheme.lo, scheme.hi + 1))
+    np.testing.assert_array_equal(drawn, synthetic_integers(graph, 200, 1)["x"])

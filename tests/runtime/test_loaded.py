@@ -72,8 +72,10 @@ def test_a_board_loads_weights_through_its_ports_and_keeps_them_over_resets(buil
     page = link_page(shell)
     assert "`s_axis_load0`, `s_axis_load1` take weights" in page
     assert "axi/load0.bin, axi/load1.bin" in page
-    trial = try_board(part, shell, 3, stall_seed=2)
+    told = list[tuple[int, int]]()
+    trial = try_board(part, shell, 3, stall_seed=2, progress=lambda done, total: told.append((done, total)))
     assert trial.equal, trial
+    assert (told[0], told[-1]) == ((0, 3), (3, 3))
     assert trial.frames_per_s == pytest.approx(trial.cycles_per_s * trial.frames / trial.cycles)
     folder = built.folder / "fpga" / segment.graph.name / "axi"
     stored = [(folder / f"{port.name}.bin").read_bytes() for port in shell.core.loads]

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,14 +15,16 @@ from dovetail.cli import main
 from dovetail.errors import TransportError, UsageError
 from dovetail.fpga.part import load_part_shell
 from dovetail.fpga.transport import SimulatedBoard
+from dovetail.ir import Clip
 from dovetail.runtime.build import Build
 from dovetail.runtime.driver import Accelerator
 from dovetail.runtime.transports import serial_line, uio, xdma
 from dovetail.runtime.transports.attach import with_boards
-from dovetail.runtime.transports.board import BoardPlace, parse_board
+from dovetail.runtime.transports.board import BoardPart, BoardPlace, parse_board
 from dovetail.runtime.transports.device_files import FileRegisters, MappedRegisters, open_device
 from tests.fpga.shells import Case, cases, two_inputs
 from tests.runtime.fake_devices import FakeDma, FakeShellRegisters, FakeStream, make_buffer, serial_board
+from tests.strategies import Net, quantized
 
 ROOM = 1 << 16
 
@@ -355,6 +358,22 @@ def test_a_build_runs_on_its_board_by_one_option(streamed: Build, tmp_path: Path
     assert main(["selftest", str(streamed.folder), "--stall-seed", "1", "--board", devices.text]) == 2
     with pytest.raises(UsageError, match=r"^--board gpu=xdma:/a: device gpu; FPGAs of this build are fpga, each with one board"):
         with_boards(streamed, ["gpu=xdma:/a"])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("retries", "sizes"), [((), [5]), ((2,), [1] * 5)])
+def test_frames_go_to_a_board_together_unless_failed_ones_are_sent_again(retries: tuple[int, ...], sizes: list[int]) -> None:
+    net, sent = Net(1), list[int]()
+    graph = quantized(net.graph(net.add(Clip(), net.input((1, 2)))))
+
+    def run(inputs: dict[str, np.ndarray], on_frame: object) -> dict[str, np.ndarray]:
+        sent.append(len(inputs["x"]))
+        return {graph.outputs[0]: inputs["x"]}
+
+    part = BoardPart(graph, Path(), SimpleNamespace(open=None), *retries)
+    part.board = SimpleNamespace(run=run, transport=SimpleNamespace(close=lambda: None))
+    assert len(part.run({"x": np.zeros((5, 2), np.uint8)})[graph.outputs[0]]) == 5
+    assert sent == sizes
 
 
 def test_a_part_opens_its_board_again_after_an_error(streamed: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
