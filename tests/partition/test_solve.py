@@ -15,7 +15,7 @@ from dovetail.partition.exact.by_device import Known
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.explain.baselines import balanced, chance, single
 from dovetail.partition.options import PROOF
-from dovetail.partition.plan import SOLVER_NAMES, Goal, Mode, Piece, Plan, Split, Status, whole_on
+from dovetail.partition.plan import SOLVER_NAMES, Assignment, Goal, Mode, Piece, Plan, Split, Status, whole_on
 from dovetail.partition.problem import Problem
 from dovetail.partition.solve import SOLVERS, plan
 from dovetail.partition.strategy import exact
@@ -182,11 +182,17 @@ def test_a_plan_is_never_worse_than_an_earlier_answer_and_a_proven_one_is_not_so
     graph, board, costs, asked = chain(16, 8, 8), platform(2), Synthetic(2), replace(PROOF, explained=False)
     before = plan(graph, board, asked, costs=costs)
     assert before.status is Status.OPTIMAL
-    monkeypatch.setitem(SOLVERS, "exact", lambda problem, *_: (Answer((single(problem, Kind.CPU) or {},), 0.0), ()))
-    assert plan(graph, board, asked, costs=costs).objective > before.objective
+    met = list[tuple[Assignment, ...]]()
+
+    def nothing(problem: Problem, *_: object, **given: tuple[Assignment, ...]) -> tuple[Answer, tuple[str, ...]]:
+        met.append(given["met"])
+        return Answer((single(problem, Kind.CPU) or {},), 0.0), ()
+
+    monkeypatch.setattr("dovetail.partition.solve.exact", nothing)
     again = plan(graph, board, asked, costs=costs, begun=replace(before, status=Status.FEASIBLE))
     assert (again.objective, again.lower_bound) == (before.objective, pytest.approx(before.lower_bound, rel=1e-9))
-    monkeypatch.setitem(SOLVERS, "exact", lambda *_: pytest.fail("it was sought again"))
+    assert met == [(before.assignment,)], "the search begins with it"
+    monkeypatch.setattr("dovetail.partition.solve.exact", lambda *_, **__: pytest.fail("it was sought again"))
     again = plan(graph, board, PROOF, costs=costs, begun=before)
     assert (again.objective, again.status) == (before.objective, Status.OPTIMAL)
     assert again.lower_bound == pytest.approx(before.lower_bound, rel=1e-9)

@@ -271,7 +271,8 @@ def _answered(problem: Problem, asked: Options, known: Known, ceiling: float,
     """What the solver answers, and what its bound covers; no search where an earlier answer is proven optimal."""
     if begun is not None and begun.status is Status.OPTIMAL and begun.beyond == 0:
         return Answer((begun.assignment,), begun.lower_bound), begun.notes
-    search = _solver(asked.solver) if ceiling == inf else partial(exact, ceiling=ceiling)
+    search = _solver(asked.solver) if ceiling == inf and begun is None else partial(
+        exact, ceiling=ceiling, met=() if begun is None else (begun.assignment,))
     try:
         answer, notes = search(problem, known, worked() + asked.time_limit_s, asked.gap)
     except InfeasibleError as error:

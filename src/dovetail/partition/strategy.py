@@ -179,11 +179,11 @@ MOVING_CUTS: tuple[SearchEntry, ...] = (
 
 
 def exact(problem: Problem, known: Known, deadline: float, gap: float = 0.0,
-          ceiling: float = inf) -> tuple[Answer, tuple[str, ...]]:
+          ceiling: float = inf, met: tuple[Assignment, ...] = ()) -> tuple[Answer, tuple[str, ...]]:
     """The best plan and bound that the searches find; plans better by less than the fraction `gap`, and those above a `ceiling`
-    that is reached elsewhere, are not searched for.
+    that is reached elsewhere, are not searched for. They begin with plans that were `met` before.
     """
-    state = State(problem, known, ceiling=ceiling)
+    state = State(problem, known, replace(NOTHING, assignments=met), ceiling=ceiling)
     for search in PROVING:
         if not state.closed and search.accepts(state):
             now = worked()

@@ -443,11 +443,13 @@ class AcceleratorSearch:
         """Clocks that the hardware takes at the least where the model says so many."""
         return self.blocks.surely(clocks) if self.cuts[0] < len(self.graph.nodes) else clocks
 
-    def _fastest_block(self, shorter: float) -> FoundAccelerator | None:
-        """The configuration with the shortest interval where all nodes share arrays: all that may be faster are looked at."""
+    def _fastest_block(self, shorter: float, floor: float = 0.0) -> FoundAccelerator | None:
+        """The configuration with the shortest interval where all nodes share arrays, or the first of no more than `floor` clocks:
+        all that may be faster are looked at.
+        """
         best = None
         for offer in self.blocks.promising(0, self.room(0, 1)):
-            if offer.clocks >= shorter:
+            if offer.clocks >= shorter or shorter <= floor:
                 break
             option = offer.price(inf)
             if option is not None and np.all(np.array(option.needs) <= self.budget) and option.interval < shorter:
@@ -459,7 +461,7 @@ class AcceleratorSearch:
         if self.steady is not None:
             return self.steady
         if self.cuts == (0,):
-            self.steady = self._fastest_block(inf)
+            self.steady = self._fastest_block(inf, limits.floor)
             if self.steady is None:
                 raise InfeasibleError(self._reason(self.span()[1]))
             return self.steady
