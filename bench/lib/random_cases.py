@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -50,7 +52,7 @@ from dovetail.serve.protocol import parse_request
 
 Outcome = tuple[str, str]
 """How a case ended in a word, and what there is to say of it."""
-WRONG = ("wrong", "refused model", "traceback", "hang", "unclear")
+WRONG = ("wrong", "refused model", "traceback", "hang", "unclear", "died")
 """Ends that are faults."""
 FRAMES = 2
 TOLERANCE = 1e-3
@@ -250,12 +252,33 @@ def _request(rng: Random) -> tuple[Callable[[Any], object], Any]:
     return lambda body: parse_request(body, header, SIGNATURE, 4), text + behind
 
 
+PARTS: dict[str, Callable[[int], Outcome]] = {"integers": integers, "plans": planned, "damaged": damaged}
+"""What a case of a part is."""
+
+
+def some(arguments: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Any]:
+    """What became of some cases of a part, and the most memory that this process has held, in MB; what workers run."""
+    found = list[tuple[int, str, str]]()
+    for number in range(arguments["first"], arguments["first"] + arguments["count"]):
+        try:
+            kind, what = PARTS[arguments["part"]](number)
+        except Exception as error:  # a traceback is what is looked for
+            kind, what = "traceback", f"{type(error).__name__}: {error}"
+        found.append((number, kind, what[:400]))
+    return {"cases": found, "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+
+
 class _Late(BaseException):
     """A case takes too long; no handler of errors catches it."""
 
 
 @contextmanager
 def _limited() -> Iterator[None]:
+    """A case that takes too long ends; in a thread of a Dask worker, which hears no signals, it is not limited."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
     def late(_number: int, _frame: object) -> None:
         raise _Late
 

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import random_models
+from dovetail.explore.crew import Ended
+from dovetail.explore.job import CampaignJob, Outcome, perform
 from dovetail.ir import Array, Graph
 from lib import random_cases
 
 MENDED = (16, 41, 363)
 """A cut between a convolution and the clip that joins it; shares of a tensor that a board reads from another and the host; a sum
 of three."""
+
+
+class OwnProcess:
+    """Runs jobs in this process, where tests change what they call; the latest begun ends first."""
+
+    def __init__(self) -> None:
+        self.begun: list[CampaignJob] = []
+
+    def room(self, memory_bytes: int) -> bool:
+        return len(self.begun) < 2
+
+    def begin(self, job: CampaignJob) -> None:
+        self.begun.append(job)
+
+    def ended(self) -> list[Ended]:
+        job = self.begun.pop()
+        return [Ended(job, Outcome(*perform(job.work, job.arguments, {}, {})))]
+
+
+@contextmanager
+def here(workers: int) -> Iterator[OwnProcess]:
+    yield OwnProcess()
 
 
 def test_random_models_equal_onnx_runtime() -> None:
@@ -41,16 +67,17 @@ def test_what_is_wrong_is_named_and_a_run_goes_on(tmp_path: Path, monkeypatch: p
 
     real, path = random_cases.run_integer, tmp_path / "found.json"
     asked = ["random_models.py", "--part", "integers", "--jobs", "1", "--json", str(path)]
-    monkeypatch.setattr("sys.argv", [*asked, "--cases", "20"])
+    monkeypatch.setattr("lib.campaigns.local_crew", here)
+    monkeypatch.setattr("sys.argv", [*asked, "--cases", "60"])
     assert random_models.main() == 0
     monkeypatch.setattr(random_cases, "run_integer", off_by_one)
-    monkeypatch.setattr("sys.argv", [*asked, "--cases", "24"])
+    monkeypatch.setattr("sys.argv", [*asked, "--cases", "64"])
     assert random_models.main() == 1
     found = json.loads(path.read_text(encoding="utf-8"))["integers"]
-    assert (found["cases"], found["status"]) == (24, "missed")
-    assert {case["case"] for case in found["wrong"]} <= {20, 21, 22, 23}
+    assert (found["cases"], found["status"]) == (64, "missed")
+    assert {case["case"] for case in found["wrong"]} <= {60, 61, 62, 63}
     assert "differ" in found["wrong"][0]["what"]
     monkeypatch.setattr(random_cases, "run_integer", real)
     assert random_models.main() == 0
     again = json.loads(path.read_text(encoding="utf-8"))["integers"]
-    assert (again["wrong"], again["mended"], sum(again["outcomes"].values())) == ([], found["wrong"], 24)
+    assert (again["wrong"], again["mended"], sum(again["outcomes"].values())) == ([], found["wrong"], 64)
