@@ -122,6 +122,12 @@ def test_a_page_has_every_item_with_its_source(written: Path) -> None:
     assert "…" not in (written / "tables.txt").read_text(encoding="utf-8"), "a file is no terminal: nothing is cut"
 
 
+def test_workers_find_what_one_process_finds(written: Path, tmp_path: Path) -> None:
+    assert main(["reproduce", "compact-2024", "-o", str(tmp_path / "two"), "--workers", "2"]) == 0
+    one, two = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in (written, tmp_path / "two"))
+    assert one == two
+
+
 def test_all_papers_have_a_folder_each_and_every_item_in_the_terminal(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(reproduce, "PAPERS", {"compact-2024": PAPERS["compact-2024"]})  # the others take minutes

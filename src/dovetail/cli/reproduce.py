@@ -34,6 +34,10 @@ def add_commands(commands: Commands) -> None:
     sub.add_argument("--fresh", action="store_true",
                      help="compact-2024, lq-2020, all: compute accelerators anew (half an hour), simulate Figure 4.8's program; "
                           "says what making other records anew takes")
+    sub.add_argument("--workers", type=int, default=1, metavar="N",
+                     help="processes that compute parts of papers side by side; with --cluster, workers to wait for "
+                          "(default: %(default)s)")
+    sub.add_argument("--cluster", metavar="ADDRESS", help="compute on the workers of this Dask scheduler; 'local' starts N here")
     sub.add_argument("-o", "--output", type=Path,
                      help="write a page of the whole paper to this folder, as Markdown and HTML, with its tables and drawings; "
                           "of all papers a folder each")

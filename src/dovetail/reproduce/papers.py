@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.platform.device import ModelSet
-from dovetail.progress import Progress
+from dovetail.progress import Progress, silent
 from dovetail.reproduce.compact_2024 import fcm, fibha
 from dovetail.reproduce.compact_2024 import tables as fibha_tables
 from dovetail.reproduce.gp_2023 import figures as gp_figures
@@ -76,3 +76,10 @@ PAPERS = {
                     lq_2020.text, lq_figures.figures, "training")}),
 }
 """In the order in which `reproduce all` takes them."""
+
+
+def compute_part(arguments: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, Any]:
+    """The document of a part, by the fields of `Asked` as plain data; what workers run."""
+    asked = Asked(ModelSet(arguments["models"]), tuple(arguments["networks"]), files.get("record"), tuple(arguments["boards"]),
+                  arguments["fresh"])
+    return PAPERS[arguments["paper"]].parts[arguments["part"]].compute(asked, silent)

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dovetail.cli.options import refuse_unused
 from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.cli.reproduce import ALL
+from dovetail.errors import ToolError
+from dovetail.explore.campaign import run_jobs
+from dovetail.explore.cluster import dask_crew
+from dovetail.explore.crew import local_crew
+from dovetail.explore.job import CampaignJob, StoredFile
+from dovetail.explore.store import ResultStore
 from dovetail.files import check_folder, replace_folder
 from dovetail.platform.device import ModelSet
 from dovetail.platform.load import load_platform
 from dovetail.progress import Progress
 from dovetail.reproduce import page
 from dovetail.reproduce.catalogue import RECORDS, SIMULATED, Run, command_of, items_of
-from dovetail.reproduce.papers import PAPERS, Asked
+from dovetail.reproduce.papers import PAPERS, Asked, Document, compute_part
 from dovetail.terminal import table, wide
 
 TABLES = "tables.txt"
 """The file that tells a folder of `reproduce` from anything else."""
+MEMORY_BYTES = 2 << 30
+"""What a part of a paper may need. Chosen: twice what the largest took."""
 
 
 def _check_used(options: argparse.Namespace) -> None:
@@ -41,16 +51,47 @@ def _part(options: argparse.Namespace, paper: str) -> str:
     return options.part or (f"figure {options.figure}" if options.figure else next(iter(PAPERS[paper].parts)))
 
 
-def _run(options: argparse.Namespace, paper: str, whole: bool, progress: Progress) -> Run:
-    """The part of a paper that is asked for, or all of it; a record or networks that are given belong to that part."""
+def _wanted(options: argparse.Namespace, paper: str, whole: bool) -> dict[str, Asked]:
+    """What is asked of each part of a paper: of one, or of all; a record or networks that are given belong to that one."""
     asked = Asked(ModelSet(options.models or ModelSet.PLANNING.value), (), None, tuple(options.boards or ()), options.fresh)
     mine = replace(asked, networks=tuple(options.network or ()), record=options.record)
-    part, parts = _part(options, paper), PAPERS[paper].parts
-    documents = {name: each.compute(mine if name == part else asked, progress) for name, each in parts.items()
-                 if whole or name == part}
+    part = _part(options, paper)
+    return {name: mine if name == part else asked for name in PAPERS[paper].parts if whole or name == part}
+
+
+def _run(options: argparse.Namespace, paper: str, documents: dict[str, Document]) -> Run:
+    """A paper with the documents of its parts."""
     anew = {"fibha"} if options.network or options.fresh else set[str]()
-    given = {record: options.record} if options.record and (record := parts[part].record) else {}
+    given = {record: options.record} if options.record and (record := PAPERS[paper].parts[_part(options, paper)].record) else {}
     return Run(paper, documents, frozenset(anew), SIMULATED if options.fresh else frozenset(), given)
+
+
+def _computed(options: argparse.Namespace, wanted: dict[tuple[str, str], Asked], progress: Progress) -> list[Document]:
+    """The documents of parts, here one after the other, or on the workers that are asked for.
+
+    Raises:
+        ToolError: workers died of a part.
+    """
+    if options.workers == 1 and options.cluster is None:
+        return [PAPERS[paper].parts[name].compute(asked, progress) for (paper, name), asked in wanted.items()]
+    jobs = [_job(paper, name, asked) for (paper, name), asked in wanted.items()]
+    crew = local_crew(options.workers) if options.cluster is None else dask_crew(options.cluster, options.workers)
+    with TemporaryDirectory() as folder, ResultStore(Path(folder) / "results.sqlite") as store, crew as workers:
+        report, found = run_jobs(jobs, store, workers, progress), store.read(job.key for job in jobs)
+    problems = {**report.failed, **{job.label: str(found[job.key].refusal) for job in jobs
+                                    if job.key in found and found[job.key].result is None}}
+    for label, problem in problems.items():
+        raise ToolError(f"reproduce {label}: {problem}")
+    return [result for job in jobs if (result := found[job.key].result) is not None]
+
+
+def _job(paper: str, name: str, asked: Asked) -> CampaignJob:
+    """The computation of one part."""
+    label = f"{paper} {name}"
+    arguments = {"paper": paper, "part": name, "models": asked.models.value, "networks": asked.networks, "boards": asked.boards,
+                 "fresh": asked.fresh}
+    files = {} if asked.record is None else {"record": StoredFile.of(asked.record)}
+    return CampaignJob(label, "reproduce", label, compute_part, arguments, MEMORY_BYTES, files)
 
 
 def _kept(runs: list[Run]) -> list[str]:
@@ -91,8 +132,11 @@ def reproduce_command(options: argparse.Namespace) -> int:
         load_platform(f"fic:{count}")
     several = options.paper == ALL
     with progress_bar() as progress:
-        runs = [_run(options, paper, several or bool(options.output), progress)
-                for paper in (PAPERS if several else (options.paper,))]
+        papers = tuple(PAPERS) if several else (options.paper,)
+        wanted = {(paper, name): asked for paper in papers
+                  for name, asked in _wanted(options, paper, several or bool(options.output)).items()}
+        documents = dict(zip(wanted, _computed(options, wanted, progress), strict=True))
+    runs = [_run(options, paper, {name: found for (of, name), found in documents.items() if of == paper}) for paper in papers]
     if options.output:
         _write(options, runs)
     if options.fresh:
