@@ -59,6 +59,8 @@ COUNTS = re.compile(r"calls (\d+) (\d+)\n\Z")
 TIMED = "verification.json"
 """The file of a build that holds the simulator's speed."""
 SEED = 7
+OWN_FAULT = 70
+"""Exit code of a compile that ended in a traceback."""
 RERUN = 5
 """Of so many failed compiles one is followed by a further compile; of those that a signal ended, every one is."""
 SPOILT = {"cut": lambda b: b[: len(b) // 2], "changed": lambda b: b[:-1] + bytes([b[-1] ^ 1]), "emptied": lambda b: b"",
@@ -72,6 +74,9 @@ class Fault:
 
     kind: str = ""
     n: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.n}"
 
     def arm(self, library: ctypes.CDLL) -> None:
         """Let the calls of this process meet it."""
@@ -126,7 +131,7 @@ def _ended(child: int, said: int) -> Trial:
 
 def _command(library: ctypes.CDLL, said: int, arguments: Sequence[str], fault: Fault) -> None:
     """Run the command and end this process."""
-    text, code = io.StringIO(), 70
+    text, code = io.StringIO(), OWN_FAULT
     os.dup2(said, 2)  # what libraries and the interpreter say when they give up
     with redirect_stderr(text), redirect_stdout(io.StringIO()):
         try:
@@ -236,15 +241,23 @@ Keep = Callable[[dict[str, Any]], None]
 def series(faults: Callable[[Compile], list[Fault]], compiled: Compile, record: dict[str, Any], keep: Keep) -> None:
     """Faults one after the other, over nothing and over a former build in turn; those that the record has are not met again."""
     listed = faults(compiled)
-    wrong, codes, done = record.get("wrong", {}), Counter(record.get("exit_codes", {})), record.get("met", 0)
-    for number, fault in enumerate(listed[done:], done):
+    wrong, mended, codes = record.get("wrong", {}), record.get("mended", {}), Counter(record.get("exit_codes", {}))
+    numbers = [*range(record.get("met", 0), len(listed))]
+    numbers = [n for n, fault in enumerate(listed) if str(fault) in wrong] + numbers  # what was wrong is tried again
+    for number in numbers:
+        fault = listed[number]
         trial, found = compiled.trouble(fault, number % 2 == 1, number % RERUN == 0)
         codes[str(trial.code)] += 1
+        if before := wrong.pop(str(fault), None):
+            codes[str(OWN_FAULT)] -= 1
+            mended[str(fault)] = before
         if found:
-            wrong[f"{fault.kind} {fault.n}"] = found
-            print(f"{fault.kind} {fault.n}: {found}", flush=True)
-        keep({"calls": compiled.first.calls, "allocations": compiled.first.allocations, "of": len(listed), "met": number + 1,
-              "wrong": wrong, "exit_codes": dict(sorted(codes.items()))})
+            mended.pop(str(fault), None)
+            wrong[str(fault)] = found
+            print(f"{fault}: {found}", flush=True)
+        keep({"calls": compiled.first.calls, "allocations": compiled.first.allocations, "of": len(listed),
+              "met": max(number + 1, record.get("met", 0)), "wrong": wrong, "mended": mended,
+              "exit_codes": dict(sorted((+codes).items()))})
 
 
 def calls(every: int, kills: int, compiled: Compile) -> list[Fault]:

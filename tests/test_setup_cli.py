@@ -162,6 +162,7 @@ def test_quantize_answers_scripts_without_a_report(tmp_path: Path, capsys: pytes
     (MemoryError(), "dovetail: out of memory; use a smaller model or fewer frames\n"),
     (SystemError("<ufunc 'add'> returned NULL without setting an exception"),
      "dovetail: out of memory (<ufunc 'add'> returned NULL without setting an exception); use a smaller model or fewer frames\n"),
+    (ValueError("out of memory"), "dovetail: out of memory; use a smaller model or fewer frames\n"),
 ])
 def test_a_machine_without_memory_ends_a_command_in_one_line(error: BaseException, said: str, monkeypatch: pytest.MonkeyPatch,
                                                              capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,3 +172,12 @@ def test_a_machine_without_memory_ends_a_command_in_one_line(error: BaseExceptio
     monkeypatch.setattr("dovetail.cli.program.action_of", lambda command: refused)
     assert main(["platforms"]) == 2
     assert capsys.readouterr().err == said
+
+
+def test_a_mistake_of_ours_is_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(options: object) -> int:
+        raise ValueError("not enough values to unpack")
+
+    monkeypatch.setattr("dovetail.cli.program.action_of", lambda command: wrong)
+    with pytest.raises(ValueError, match="unpack"):
+        main(["platforms"])

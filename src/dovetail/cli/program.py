@@ -50,6 +50,8 @@ ACTIONS = {
 }
 """The module of `cli/actions` that runs a command, imported when it is asked for: help and mistakes need no planner."""
 Action = Callable[[argparse.Namespace], int]
+OF_MEMORY = re.compile(r"out of memory|bad_alloc|allocate memory", re.IGNORECASE)
+"""What libraries say where memory is refused."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 ran but the answer is no, 2 bad input or missing tool, 3 a mistake of our own, 130 interrupted; 143 and 129 stopped
     by SIGTERM and SIGHUP, on the same way.
     """
-    prepare_streams()
-    options = parser().parse_args(arguments)
-    options.arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        prepare_streams()
+        options = parser().parse_args(arguments)
+        options.arguments = list(sys.argv[1:] if arguments is None else arguments)
         with stopped_by_signals():
             return _run(options)
     except DovetailError as error:
@@ -76,10 +78,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + number
     except OSError as error:
         return abandon_output(error)
-    except (MemoryError, SystemError) as error:  # the second where a library in C is refused memory and does not say so
+    except Exception as error:
+        if not _is_of_memory(error):
+            raise
         said = f" ({error})" if isinstance(error, SystemError) else ""
         print(f"dovetail: out of memory{said}; use a smaller model or fewer frames", file=sys.stderr)
         return 2
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether memory was refused: libraries in C say so by other errors, or forget to say so, which is a SystemError."""
+    return isinstance(error, MemoryError | SystemError) or OF_MEMORY.search(str(error)) is not None
 
 
 def _run(options: argparse.Namespace) -> int:
