@@ -207,6 +207,10 @@ class Compile:
             wrong.append("exit code 0 without the whole output")
         return wrong
 
+    def missed(self, found: Trial) -> list[str]:
+        """What is wrong with the end of a compile that nothing may stop."""
+        return [*self.wrong(found, by_signal=False), *([f"exit code {found.code}"] if found.code else [])]
+
     def wrong_again(self) -> list[str]:
         """What is wrong with a further compile, and with what is left behind it."""
         (again,) = in_child(self.command(self.output))
@@ -282,7 +286,7 @@ def together(rounds: int, compiled: Compile, record: dict[str, Any], keep: Keep)
     for number in range(record.get("met", 0), rounds):
         compiled.forget()
         found = [what for trial in in_child(compiled.command(compiled.output), others=1)
-                 for what in [*compiled.wrong(trial, False), *([f"exit code {trial.code}"] if trial.code else [])]]
+                 for what in compiled.missed(trial)]
         found += compiled.wrong_again()
         wrong |= {str(number): found} if found else {}
         keep({"of": rounds, "met": number + 1, "wrong": wrong})
@@ -308,7 +312,7 @@ def cache(most: int, compiled: Compile, record: dict[str, Any], keep: Keep) -> N
             path.write_bytes(change(before))
         shutil.rmtree(compiled.output, ignore_errors=True)
         (trial,) = in_child(compiled.command(compiled.output))
-        if found := [*compiled.wrong(trial, False), *([f"exit code {trial.code}"] if trial.code else [])]:
+        if found := compiled.missed(trial):
             wrong[f"{how} {file}"] = found
         keep({"files": len(files), "of": min(most, len(cases)), "met": number + 1, "wrong": wrong})
 

@@ -22,8 +22,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dovetail.fpga.toolchain.tools import GIBIBYTE
 from lib import random_cases
-from lib.campaigns import GIBIBYTE, add_arguments, job, run
+from lib.campaigns import add_arguments, job, run
 from lib.random_cases import PARTS, some
 
 DEFAULTS = {"integers": 20_000, "plans": 500, "damaged": 100_000}

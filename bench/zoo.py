@@ -18,8 +18,9 @@ from statistics import median
 from typing import Any
 
 from dovetail.files import replace_text
+from dovetail.fpga.toolchain.tools import GIBIBYTE
 from dovetail.partition.plan import Goal
-from lib.campaigns import GIBIBYTE, add_arguments, job, run
+from lib.campaigns import add_arguments, job, run
 from lib.parts import held
 from lib.planning.cases import BOARDS, chosen
 from lib.planning.jobs import GAP, SECONDS, measured

@@ -9,13 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from dovetail.explore.campaign import run_jobs
-from dovetail.explore.cluster import dask_crew
-from dovetail.explore.crew import local_crew
+from dovetail.explore.cluster import crew_of
 from dovetail.explore.job import CampaignJob, Outcome, Work
 from dovetail.explore.store import ResultStore
 from dovetail.progress import silent
 
-GIBIBYTE = 1 << 30
 Keep = Callable[[str, Mapping[str, Any]], None]
 """Told the label of a job and its result, as soon as it is known."""
 
@@ -47,6 +45,6 @@ class _Told(ResultStore):
 
 def run(jobs: Iterable[CampaignJob], options: argparse.Namespace, keep: Keep) -> dict[str, str]:
     """Run jobs and tell of each result once; the labels of those without one, and why."""
-    crew = local_crew(options.workers) if options.cluster is None else dask_crew(options.cluster, options.workers)
-    with TemporaryDirectory() as folder, _Told(Path(folder) / "results.sqlite", keep) as store, crew as workers:
+    with (TemporaryDirectory() as folder, _Told(Path(folder) / "results.sqlite", keep) as store,
+          crew_of(options.workers, options.cluster) as workers):
         return run_jobs(jobs, store, workers, silent).failed

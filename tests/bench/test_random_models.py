@@ -67,7 +67,7 @@ def test_what_is_wrong_is_named_and_a_run_goes_on(tmp_path: Path, monkeypatch: p
 
     real, path = random_cases.run_integer, tmp_path / "found.json"
     asked = ["random_models.py", "--part", "integers", "--jobs", "1", "--json", str(path)]
-    monkeypatch.setattr("lib.campaigns.local_crew", here)
+    monkeypatch.setattr("dovetail.explore.cluster.local_crew", here)
     monkeypatch.setattr("sys.argv", [*asked, "--cases", "60"])
     assert random_models.main() == 0
     monkeypatch.setattr(random_cases, "run_integer", off_by_one)

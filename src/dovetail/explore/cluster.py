@@ -11,11 +11,11 @@ import queue
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from dovetail.errors import ToolError, UsageError
-from dovetail.explore.crew import Ended
+from dovetail.explore.crew import Crew, Ended, local_crew
 from dovetail.explore.job import CampaignJob, Outcome, perform
 
 LOCAL = "local"
@@ -166,6 +166,11 @@ def dask_crew(address: str, workers: int) -> Iterator[DaskCrew]:
         stack.callback(crew.close)
         crew.wait_for(workers)
         yield crew
+
+
+def crew_of(workers: int, address: str | None) -> AbstractContextManager[Crew]:
+    """So many processes of this machine, or the workers at an address."""
+    return local_crew(workers) if address is None else dask_crew(address, workers)
 
 
 def _distributed() -> Any:

@@ -6,8 +6,7 @@ import argparse
 
 from dovetail.cli.output import emit, keeping, progress_bar, warn
 from dovetail.explore.campaign import CampaignReport, run_jobs
-from dovetail.explore.cluster import dask_crew
-from dovetail.explore.crew import local_crew
+from dovetail.explore.cluster import crew_of
 from dovetail.explore.designs import read_space
 from dovetail.explore.findings import Exploration
 from dovetail.explore.page import exploration_page
@@ -28,8 +27,7 @@ def explore_command(options: argparse.Namespace) -> int:
     space = read_space(options.space)
     path = options.store or cache_kind("explore") / "results.sqlite"
     with ResultStore(path) as store:
-        crew = local_crew(options.workers) if options.cluster is None else dask_crew(options.cluster, options.workers)
-        with keeping(path, "what was computed"), crew as workers, progress_bar() as progress:
+        with keeping(path, "what was computed"), crew_of(options.workers, options.cluster) as workers, progress_bar() as progress:
             report = run_jobs(space.jobs, store, workers, progress)
         found = Exploration(space, store.read(job.key for job in space.jobs))
     if options.output is not None:

@@ -12,8 +12,7 @@ from dovetail.cli.output import emit, progress_bar, warn
 from dovetail.cli.reproduce import ALL
 from dovetail.errors import ToolError
 from dovetail.explore.campaign import run_jobs
-from dovetail.explore.cluster import dask_crew
-from dovetail.explore.crew import local_crew
+from dovetail.explore.cluster import crew_of
 from dovetail.explore.job import CampaignJob, StoredFile
 from dovetail.explore.store import ResultStore
 from dovetail.files import check_folder, replace_folder
@@ -28,7 +27,7 @@ from dovetail.terminal import table, wide
 TABLES = "tables.txt"
 """The file that tells a folder of `reproduce` from anything else."""
 MEMORY_BYTES = 2 << 30
-"""What a part of a paper may need. Chosen: twice what the largest took."""
+"""What a part of a paper may need. Chosen, not measured."""
 
 
 def _check_used(options: argparse.Namespace) -> None:
@@ -75,8 +74,8 @@ def _computed(options: argparse.Namespace, wanted: dict[tuple[str, str], Asked],
     if options.workers == 1 and options.cluster is None:
         return [PAPERS[paper].parts[name].compute(asked, progress) for (paper, name), asked in wanted.items()]
     jobs = [_job(paper, name, asked) for (paper, name), asked in wanted.items()]
-    crew = local_crew(options.workers) if options.cluster is None else dask_crew(options.cluster, options.workers)
-    with TemporaryDirectory() as folder, ResultStore(Path(folder) / "results.sqlite") as store, crew as workers:
+    with (TemporaryDirectory() as folder, ResultStore(Path(folder) / "results.sqlite") as store,
+          crew_of(options.workers, options.cluster) as workers):
         report, found = run_jobs(jobs, store, workers, progress), store.read(job.key for job in jobs)
     problems = {**report.failed, **{job.label: str(found[job.key].refusal) for job in jobs
                                     if job.key in found and found[job.key].result is None}}
