@@ -57,6 +57,25 @@ def test_a_convolution_on_integers_keeps_its_groups(tmp_path: Path, given: dict[
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("shown", [{}, {"kernel_shape": [3, 3]}])
+def test_integer_layers_whose_channels_come_last_are_those_of_images_by_channel(tmp_path: Path, shown: dict[str, Any]) -> None:
+    """ONNX Runtime's own layout: it moves a network's integer layers to channels last and saves them so."""
+    weights, wide = np.random.default_rng(4).integers(-20, 21, (4, 2, 3, 3)).astype(np.int8), ["scale", "zero"]
+    last: dict[str, Any] = {"domain": "com.microsoft", "channels_last": 1}
+    nodes = [node("QuantizeLinear", ["x", *wide], ["q"]), node("Transpose", ["q"], ["t"], "last", perm=[0, 2, 3, 1]),
+             node("QLinearConv", ["t", *wide, "w", "ws", "wz", *wide], ["c"], "conv", pads=[1] * 4, **last, **shown),
+             node("QLinearAveragePool", ["c", *wide, *wide], ["p"], "pool", kernel_shape=[2, 2], **last),
+             node("NhwcMaxPool", ["p"], ["m"], "largest", kernel_shape=[3, 3], domain="com.microsoft"),
+             node("Transpose", ["m"], ["u"], "first", perm=[0, 3, 1, 2]), node("DequantizeLinear", ["u", *wide], ["y"])]
+    graph = imported(tmp_path / "m.onnx", nodes, {**SCALES, "w": weights})
+    assert [type(n.op).__name__ for n in graph.nodes] == ["Conv", "AvgPool", "MaxPool"]
+    stored = np.random.default_rng(1).integers(0, 256, (1, 2, 6, 6)).astype(np.uint8)
+    real = (stored.astype(np.float32) - 120) * np.float32(0.03125)
+    theirs = run_onnx((tmp_path / "m.onnx").read_bytes(), {"x": real})["y"]
+    ours = (run_integer(graph, {"x": stored})[graph.outputs[0]].astype(np.float64) - 120) * 0.03125
+    np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize(("layout", "shape"), [("NCHW", (1, 2, 6, 6)), ("NHWC", (1, 6, 6, 2)), ("NC", (3, 2))])
 def test_steps_over_floats_are_counted_by_channel_in_any_layout(tmp_path: Path, layout: str, shape: tuple[int, ...]) -> None:
     steps = np.asarray([[-0.5, 0.0, 1.25], [-1.0, 0.25, 0.5]], np.float32)
@@ -163,3 +182,56 @@ def test_factors_of_a_sum_are_sought_outwards_and_each_pair_once() -> None:
     assert sorted(tried) == [(a, b) for a in range(-far, far + 1, 3) for b in range(-far, far + 1, 3)]
     reach = [max(abs(a), abs(b)) for a, b in tried]
     assert reach == sorted(reach)
+
+
+def branch(name: str, operator: str) -> Any:
+    """A sub-graph that reads stored integers from around it."""
+    return helper.make_graph([node("Cast", ["q"], [f"{name}_c"], to=6), node(operator, [f"{name}_c", "k"], [name])], name, [],
+                             [helper.make_tensor_value_info(name, 6, None)])
+
+
+AS_INTEGERS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "cast": ([node("Cast", ["q"], ["c"], to=1), node("Mul", ["c", "k"], ["y"])], {"k": np.float32(2)}),
+    "clip": ([node("Clip", ["q", "lo", "hi"], ["c"]), node("DequantizeLinear", ["c", "scale", "zero"], ["y"])],
+             {"lo": np.uint8(100), "hi": np.uint8(131)}),
+    "pad": ([node("Pad", ["q", "k"], ["c"]), node("DequantizeLinear", ["c", "scale", "zero"], ["y"])],
+            {"k": np.asarray([0, 0, 1, 1] * 2, np.int64)}),
+    "join": ([node("Concat", ["q", "k"], ["c"], axis=1), node("DequantizeLinear", ["c", "scale", "zero"], ["y"])],
+             {"k": np.full((1, 1, 6, 6), 9, np.uint8)}),
+    "moved": ([node("MaxPool", ["q"], ["p"], kernel_shape=[2, 2]), node("Transpose", ["p"], ["t"], perm=[0, 1, 3, 2]),
+               node("Cast", ["t"], ["y"], to=1)], {}),
+    "table": ([node("Cast", ["q"], ["c"], to=7), node("Gather", ["k", "c"], ["y"])],
+              {"k": np.linspace(-3, 3, 256, dtype=np.float32)}),
+    "sums": ([node("MatMulInteger", ["q", "k", "zero"], ["c"]), node("Cast", ["c"], ["y"], to=1)],
+             {"k": np.arange(-12, 12, dtype=np.int8).reshape(6, 4)}),
+    "both": ([node("DequantizeLinear", ["q", "scale", "zero"], ["d"]), node("Cast", ["q"], ["c"], to=1),
+              node("Abs", ["c"], ["a"]), node("Add", ["d", "a"], ["y"])], {}),
+    "branch": ([node("ReduceSum", ["x"], ["s"], keepdims=0), node("Greater", ["s", "none"], ["b"]),
+                node("If", ["b"], ["r"], then_branch=branch("more", "Add"), else_branch=branch("less", "Sub")),
+                node("Cast", ["r"], ["y"], to=1)], {"k": np.int32(3), "none": np.float32(0)}),
+}
+
+
+@pytest.mark.parametrize("case", AS_INTEGERS)
+def test_who_reads_stored_integers_as_integers_gets_them(tmp_path: Path, case: str) -> None:
+    """Not the real numbers that they stand for, which our tensors hold."""
+    nodes, constants = AS_INTEGERS[case]
+    graph = imported(tmp_path / "m.onnx", [node("QuantizeLinear", ["x", "scale", "zero"], ["q"], "store"), *nodes],
+                     {**SCALES, **constants})
+    stored = np.random.default_rng(1).integers(0, 256, (1, 2, 6, 6)).astype(np.uint8)
+    real = (stored.astype(np.float32) - 120) * np.float32(0.03125)
+    theirs, scheme = run_onnx((tmp_path / "m.onnx").read_bytes(), {"x": real})["y"], graph.tensors[graph.outputs[0]].scheme
+    ours = run_integer(graph, {"x": real if graph.tensors["x"].scheme is None else stored})[graph.outputs[0]]
+    np.testing.assert_array_equal(ours if scheme is None else (ours.astype(np.float64) - scheme.zero) * scheme.scale, theirs)
+
+
+@pytest.mark.parametrize("cast_first", [False, True])
+def test_an_input_of_integers_may_be_read_both_ways(tmp_path: Path, cast_first: bool) -> None:
+    ways = [node("DequantizeLinear", ["x", "scale", "zero"], ["d"]), node("Cast", ["x"], ["c"], to=1)]
+    nodes = [*ways[::-1 if cast_first else 1], node("Add", ["d", "c"], ["y"])]
+    save(tmp_path / "m.onnx", nodes, {"x": [1, 2, 6, 6]}, {"y": [1, 2, 6, 6]}, SCALES)
+    model = onnx.load(tmp_path / "m.onnx")
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    graph = read_onnx(model).graph
+    x = np.random.default_rng(6).integers(0, 256, (1, 2, 6, 6)).astype(np.uint8)
+    np.testing.assert_array_equal(run_float(graph, {"x": x})["y"], run_onnx(model.SerializeToString(), {"x": x})["y"])

@@ -33,13 +33,15 @@ def expanded(node: Any, where: str) -> list[Any] | None:
         return None
     make, x = _Parts(node), list(node.input)
     attributes = {k: v for k, v in attributes_of(node, where).items() if k not in _OWN}
-    if node.op_type == "QLinearConv" and not _channels_last(node):
+    if node.op_type == "QLinearConv":
         bias = [make.dequantized_bias(x[8], x[1], x[4])] if len(x) > 8 and x[8] else []
         op, values, scale = "Conv", [make.dequantized(x[0:3]), make.dequantized(x[3:6], axis=0), *bias], 6
     elif node.op_type in _BINARY:
         op, values, scale = _BINARY[node.op_type], [make.dequantized(x[0:3]), make.dequantized(x[3:6])], 6
-    elif node.op_type in _UNARY and not _channels_last(node):
+    elif node.op_type in _UNARY:
         op, values, scale = _UNARY[node.op_type], [make.dequantized(x[0:3])], 3
+    elif node.op_type == "NhwcMaxPool":
+        return make.by_channel("MaxPool", x, node.output[0], node.name, attributes)
     elif node.op_type == "QLinearConcat":
         op, values, scale = "Concat", [make.dequantized(x[i:i + 3]) for i in range(2, len(x), 3)], 0
     elif node.op_type == "QGemm" and len(x) > 8 and x[7]:
@@ -49,9 +51,19 @@ def expanded(node: Any, where: str) -> list[Any] | None:
     else:
         return None
     computed = f"{make.stem}_real"
-    return [*make.nodes, helper.make_node(op, values, [computed], name=node.name, **attributes),
-            helper.make_node("QuantizeLinear", [computed, *filter(None, x[scale:scale + 2])], [node.output[0]],
-                             name=f"{make.stem}_stored")]
+    if _channels_last(node):
+        make.by_channel(op, values, computed, node.name, attributes)
+    else:
+        make.nodes.append(helper.make_node(op, values, [computed], name=node.name, **attributes))
+    return [*make.nodes, helper.make_node("QuantizeLinear", [computed, *filter(None, x[scale:scale + 2])], [node.output[0]],
+                                          name=f"{make.stem}_stored")]
+
+
+def expand(model: Any, where: str) -> None:
+    """Integer operators in plain ones, so that transposes and tables around them are seen."""
+    plain = [part for node in model.graph.node for part in expanded(node, where) or [node]]
+    del model.graph.node[:]
+    model.graph.node.extend(plain)
 
 
 def _channels_last(node: Any) -> bool:
@@ -72,6 +84,14 @@ class _Parts:
     def dequantized(self, stored: list[str], axis: int = 1) -> str:
         """Value, scale and zero point of a tensor, or of weights with scales along an axis."""
         return self._emit("DequantizeLinear", [i for i in stored if i], axis=axis)
+
+    def by_channel(self, op: str, inputs: list[str], output: str, name: str, attributes: dict[str, Any]) -> list[Any]:
+        """An operator whose images have their channels last; where no window says how many axes these have, rows and columns."""
+        axes, inner = range(2, 2 + len(attributes.get("kernel_shape", (0, 0)))), f"{self.stem}_by_channel"
+        first = self._emit("Transpose", inputs[:1], perm=[0, 1 + len(axes), *(k - 1 for k in axes)])
+        self.nodes += [helper.make_node(op, [first, *inputs[1:]], [inner], name=name, **attributes),
+                       helper.make_node("Transpose", [inner], [output], name=output, perm=[0, *axes, 1])]
+        return self.nodes
 
     def dequantized_bias(self, value: str, source: str, weights: str) -> str:
         """A bias counts in the product of its input's and its weights' scale."""
@@ -102,14 +122,14 @@ def in_floats(node: Any, where: str) -> list[Any]:
     return [*make.nodes, helper.make_node("Mul", [whole, scale], [node.output[0]], name=node.name)]
 
 
-def meant_otherwise(node: Any, stored: Scheme, scale: Array, zero: Array) -> list[Any]:
-    """A DequantizeLinear of integers that were stored by another scheme: those integers again, and what they mean here."""
+def meant_otherwise(node: Any, real: str, stored: Scheme, scale: Array, zero: Array) -> list[Any]:
+    """A DequantizeLinear of integers stored, for `real` numbers, by another scheme: these again, and what they mean here."""
     make = _Parts(node)
 
     def constant(values: Array) -> str:
         return make._emit("Constant", [], value=numpy_helper.from_array(values.astype(np.float32)))
 
-    steps = make._emit("Round", [make._emit("Div", [node.input[0], constant(np.asarray(stored.scale))])])
+    steps = make._emit("Round", [make._emit("Div", [real, constant(np.asarray(stored.scale))])])
     own, step = make._emit("Add", [steps, constant(stored.zero - zero.astype(np.float64))]), constant(scale)
     return [*make.nodes, helper.make_node("Mul", [own, step], [node.output[0]], name=node.name)]
 

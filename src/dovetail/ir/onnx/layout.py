@@ -28,6 +28,8 @@ TO_LAST: Perm = (0, 2, 3, 1)
 TO_FIRST: Perm = (0, 3, 1, 2)
 CHANNELS_FIRST = ("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 """Operators that read channels first: an input they read is no channels-last one."""
+PASSING = ("QuantizeLinear", "DequantizeLinear", "Identity", "Cast")
+"""Operators that pass values on in the layout they have."""
 SOFTMAX_ALONG_ONE_AXIS = 13
 """The opset since which Softmax works along its axis alone; before, on everything behind it."""
 
@@ -95,6 +97,9 @@ class _Sinker:
             return
         first = {i for n in graph.node if n.op_type in CHANNELS_FIRST for i in n.input}
         first |= {n.input[0] for n in turns if n.input and _perm_of(n) != TO_FIRST}
+        for node in reversed(graph.node):
+            if node.op_type in PASSING and first.intersection(node.output):
+                first.add(node.input[0])
         for value in graph.input:
             if value.name not in first and value.name not in self.stored and len(value.type.tensor_type.shape.dim) == 4:
                 base = self.fresh(f"{value.name}_channels_first")
@@ -161,7 +166,7 @@ class _Sinker:
             written = len(self.nodes)
             handled = HANDLERS[node.op_type](self, node, perm)
             if handled:
-                self.gains += perm == TO_LAST and node.op_type not in ("QuantizeLinear", "DequantizeLinear", "Identity", "Cast")
+                self.gains += perm == TO_LAST and node.op_type not in PASSING
                 return
             del self.nodes[written:]
         self.keep(node)

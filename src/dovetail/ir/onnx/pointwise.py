@@ -24,7 +24,7 @@ from dovetail.ir.tensor import Array, Shape
 def read_cluster(reader: Reader, cluster: Cluster) -> bool:
     """Add a cluster as one `Function`; False where its nodes must be read one by one (ranks, types, other constants)."""
     source = reader.tensors.get(reader.tensor(cluster.source))
-    if source is None or source.element != "float32" or len(source.shape) not in (2, 4):
+    if source is None or source.element != "float32" or len(source.shape) not in (2, 4) or cluster.source in reader.raw:
         return False
     constants: dict[str, Array] = {}
     made = {o for n in cluster.nodes for o in n.output}
@@ -159,8 +159,8 @@ def _known(content: bytes) -> str | None:
                  if np.allclose(np.ravel(found), formula(probes), rtol=1e-5, atol=1e-5)), None)
 
 
-def read_table(reader: Reader, table: TableNodes) -> None:
-    """Add a `Lookup` that this package exported; other integer arithmetic between quantizers is refused by name."""
+def read_table(reader: Reader, table: TableNodes) -> bool:
+    """Add a `Lookup` as this package exports it; False where the nodes look up something else."""
     name, codes = table.gather.name, reader.tensor(table.cast.input[0])
     entries = reader.constant(table.gather.input[0], name, "table").array
     offset = reader.constant(table.offset.input[1], name, "offset").array
@@ -171,8 +171,9 @@ def read_table(reader: Reader, table: TableNodes) -> None:
     known = scheme is not None and entries.dtype in (np.int8, np.uint8) and entries.size == rows * TABLE_ENTRIES
     op = Lookup(table.gather.doc_string or "a function", scheme.signed if scheme is not None else True, by_channel)
     if not known or not np.array_equal(offset.reshape(-1), np.arange(rows) * TABLE_ENTRIES - op.lo):
-        raise reader.unsupported(table.gather, "Gather of stored integers that is no table of one byte's codes; export the model "
-                                               "with DequantizeLinear before other operators")
+        return False
     shaped = entries.reshape(rows, TABLE_ENTRIES) if by_channel else entries.reshape(-1)
     reader.store(table.gather.output[0], stored_as(reader, table.meaning, entries.dtype))
+    reader.raw.add(table.gather.output[0])
     reader.add(table.gather, op, [table.cast.input[0]], {"table": (shaped, None)})
+    return True

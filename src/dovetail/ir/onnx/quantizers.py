@@ -1,4 +1,8 @@
-"""QuantizeLinear, DequantizeLinear and QONNX's Quant as annotations: they state schemes, they are no nodes of ours."""
+"""QuantizeLinear, DequantizeLinear and QONNX's Quant as annotations: they state schemes, they are no nodes of ours.
+
+Between the first two a tensor of ours holds real numbers under a scheme. Nodes that only pick values there may read these: what
+they pick means the same. Every other node gets the stored integers, computed back.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from onnx import helper, numpy_helper
 
 from dovetail.errors import ModelError
 from dovetail.ir import Clamp, Clip
 from dovetail.ir.onnx.file import attributes_of, copied
 from dovetail.ir.onnx.integer import meant_otherwise
+from dovetail.ir.onnx.prepare import captured, reads, rename_inside
 from dovetail.ir.onnx.state import Attributes, Reader
 from dovetail.ir.tensor import Array, Constant, Rounding, Scheme, integer_weights, scheme_of_scales
 
 QUANTIZERS = frozenset({"QuantizeLinear", "Quant"})
 STORED = ("int8", "uint8", "int16", "uint16")
+PICKING = ("DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "ReduceMax", "ReduceMin", "Reshape",
+           "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze")
+"""Operators whose results are values of their first input."""
+ASKING = ("ArgMax", "ArgMin", "DequantizeLinear", "Shape", "Size")
+"""Operators whose results are the same for either reading, and no values of the input; and the one that ends the integers."""
 
 
 def _scales(reader: Reader, proto: Any) -> Array:
@@ -54,6 +65,7 @@ def quantize(reader: Reader, proto: Any, a: Attributes) -> None:
         return
     default = {16: "uint16"}.get(a.get("output_dtype", 0), "uint8")
     state(reader, proto, _scheme(reader, proto, a, _zero(reader, proto, np.dtype(default))))
+    reader.raw.add(proto.output[0])
 
 
 def state(reader: Reader, proto: Any, scheme: Scheme) -> None:
@@ -79,7 +91,7 @@ def dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
     tensor = reader.tensor(source)
     kind = reader.tensors[tensor].element if tensor in reader.tensors else "float32"
     scheme = _scheme(reader, proto, a, _zero(reader, proto, np.dtype(kind if kind in STORED else "uint8")))
-    if kind in STORED and reader.producer(tensor) is None:
+    if kind in STORED and reader.producer(tensor) is None and reader.users.get(source, set()) <= {"DequantizeLinear"}:
         reader.tensors[tensor] = replace(reader.tensors[tensor], element="float32")
         reader.schemes[tensor] = scheme
         reader.notes.append(f"input {tensor}: stored as {kind} in the file; here it takes real numbers, "
@@ -101,7 +113,7 @@ def restated(reader: Reader, proto: Any) -> list[Any] | None:
     rank, axis = len(reader.tensors[tensor].shape), int(attributes_of(proto, reader.where).get("axis", 1))
     scale, zero = (values.reshape([-1 if d == axis % rank else 1 for d in range(rank)]) if values.size > 1 else values.reshape(())
                    for values in (_scales(reader, proto), _zero(reader, proto, np.dtype("uint8"))))
-    return meant_otherwise(proto, known, scale, zero)
+    return meant_otherwise(proto, _real(reader, proto.input[0]), known, scale, zero)
 
 
 def _moved(reader: Reader, tensor: str) -> Scheme | None:
@@ -114,6 +126,75 @@ def _moved(reader: Reader, tensor: str) -> Scheme | None:
         else:
             seen += [source for source in node.inputs if source not in seen]
     return found.pop() if len(found) == 1 else None
+
+
+def in_integers(reader: Reader, node: Any) -> list[Any] | None:
+    """The node as it reads integers, behind what computes them; None where it reads none, or may read what they stand for."""
+    given = [name for name in reads(node) if name in reader.raw]
+    if not given or (given == list(node.input[:1]) and not captured(node) and _means_the_same(reader, node)):
+        return None
+    found, renamed = list[Any](), dict[str, str]()
+    for name in given:
+        renamed[name] = _whole(reader, node, name, found)
+    if node.op_type != "Cast":  # else from whole numbers straight to what is asked for
+        for name, whole in renamed.items():
+            renamed[name] = reader.unique_tensor(f"{whole}_stored")
+            found.append(helper.make_node("Cast", [whole], [renamed[name]], name=renamed[name],
+                                          to=helper.np_dtype_to_tensor_dtype(_known(reader, node, name).dtype)))
+    copy = copied(node)
+    copy.input[:] = [renamed.get(name, name) for name in node.input]
+    rename_inside(copy, renamed, reader.unique_tensor)
+    return [*found, copy]
+
+
+def passed_on(reader: Reader, node: Any) -> None:
+    """Take down that what a node picked of stored integers is stored integers."""
+    if node.domain in ("", "ai.onnx") and node.input[:1] and node.input[0] in reader.raw and node.op_type not in ASKING:
+        reader.raw.update(filter(None, node.output if node.op_type == "Split" else node.output[:1]))
+
+
+def _means_the_same(reader: Reader, node: Any) -> bool:
+    """Whether a node that reads stored integers first, and nowhere else, gives what it would give for real numbers."""
+    if node.op_type in PICKING or node.op_type in ASKING:
+        return True
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    a, scheme = attributes_of(node, reader.where), _known(reader, node, node.input[0])
+    if node.op_type == "Pad":
+        return a.get("mode", "constant") != "constant" or (scheme.zero == 0 and not any(node.input[2:3]))
+    return (node.op_type == "Relu" and scheme.zero == 0) or (node.op_type == "Resize" and a.get("mode", "nearest") == "nearest")
+
+
+def _known(reader: Reader, node: Any, name: str) -> Scheme:
+    """What stored integers stand for."""
+    scheme = _moved(reader, reader.tensor(name))
+    if scheme is None:
+        raise reader.unsupported(node, f"reads {name!r} as integers, of several scales; put DequantizeLinear in between")
+    return scheme
+
+
+def _real(reader: Reader, name: str) -> str:
+    """Another name of a tensor: of the real numbers that its integers stand for."""
+    real = reader.unique_tensor(f"{name}_real")
+    reader.alias[real] = reader.tensor(name)
+    return real
+
+
+def _whole(reader: Reader, node: Any, name: str, nodes: list[Any]) -> str:
+    """Stored integers as whole numbers among floats; what computes them joins `nodes`, once per tensor."""
+    if name not in reader.whole:
+        scheme, real = _known(reader, nodes[-1] if nodes else None, name), reader.unique_tensor(f"{name}_real")
+        reader.alias[real] = reader.tensor(name)
+        for operator, value in (("Div", scheme.scale), ("Round", None), ("Add", scheme.zero)):
+            output, given = reader.unique_tensor(f"{name}_{operator.lower()}"), [real]
+            if value is not None:
+                given.append(reader.unique_tensor(f"{output}_by"))
+                nodes.append(helper.make_node("Constant", [], given[1:], name=given[1],
+                                              value=numpy_helper.from_array(np.asarray(value, dtype=np.float32))))
+            nodes.append(helper.make_node(operator, given, [output], name=output))
+            real = output
+        reader.whole[name] = real
+    return reader.whole[name]
 
 
 def _weights(reader: Reader, proto: Any, a: Attributes, constant: Constant) -> Constant:

@@ -21,12 +21,12 @@ from dovetail.ir.onnx.clusters import Cluster, Item, TableNodes, grouped
 from dovetail.ir.onnx.constants import compute_constants
 from dovetail.ir.onnx.dialect import modernised, read_as_single
 from dovetail.ir.onnx.foreign import target_opset
-from dovetail.ir.onnx.integer import expanded, in_floats, is_qonnx
+from dovetail.ir.onnx.integer import expand, expanded, in_floats, is_qonnx
 from dovetail.ir.onnx.layout import sink_transposes
 from dovetail.ir.onnx.pointwise import read_alone, read_cluster, read_table
 from dovetail.ir.onnx.prepare import LITE, check_inputs, check_opsets, check_outputs, check_size, inlined, ordered, print_names
 from dovetail.ir.onnx.qonnx_thresholds import code_layers
-from dovetail.ir.onnx.quantizers import restated
+from dovetail.ir.onnx.quantizers import in_integers, passed_on, restated
 from dovetail.ir.onnx.readers import reader_of
 from dovetail.ir.onnx.rows import lift, lifts
 from dovetail.ir.onnx.state import MALFORMED, Reader, malformed
@@ -45,10 +45,13 @@ ANY_ELEMENT = ("Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatte
 def _read_item(reader: Reader, item: Item) -> None:
     """A formula or a table as one operator, everything else node by node."""
     if isinstance(item, TableNodes):
-        read_table(reader, item)
-    elif not isinstance(item, Cluster):
+        known = read_table(reader, item)
+    elif isinstance(item, Cluster):
+        known = read_cluster(reader, item)
+    else:
         read_node(reader, item)
-    elif not read_cluster(reader, item):
+        return
+    if not known:
         for node in item.nodes:
             read_node(reader, node)
 
@@ -61,11 +64,17 @@ def read_node(reader: Reader, node: Any) -> None:
     if node.domain == LITE:
         read_call(reader, node)
         return
-    meant = expanded(node, reader.where)
+    meant = expanded(node, reader.where) or (None if is_qonnx(node) else in_integers(reader, node))
     if meant is not None:
         for part in meant:
             read_node(reader, part)
         return
+    _read_as_it_is(reader, node)
+    passed_on(reader, node)
+
+
+def _read_as_it_is(reader: Reader, node: Any) -> None:
+    """A node whose operator need not be rewritten, nor what it reads."""
     if decided(reader, node):
         for inner in taken(reader, node):
             read_node(reader, inner)
@@ -260,8 +269,10 @@ STEPS = (
                _damaged(_in_place(read_as_single))),
     ImportStep("compute constants", ("one float type", "operators as we write them, where the onnx package converts"),
                "no node over constants alone", _damaged(_in_place(compute_constants))),
-    ImportStep("sink transposes", ("one float type", "no node over constants alone"), "channels first, where transposes cancel",
-               _damaged(_in_place(sink_transposes))),
+    ImportStep("expand integer operators", ("no node over constants alone",), "plain operators around DequantizeLinear",
+               _damaged(_in_place(expand))),
+    ImportStep("sink transposes", ("one float type", "plain operators around DequantizeLinear"),
+               "channels first, where transposes cancel", _damaged(_in_place(sink_transposes))),
     ImportStep("order nodes", ("outputs", "no calls but of operators of ours"), "needed nodes, each after those it reads",
                lambda draft: replace(draft, nodes=tuple(ordered(draft.model.graph, draft.where)))),
     # The nodes being read.

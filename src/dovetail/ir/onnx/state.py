@@ -65,6 +65,10 @@ class Reader:
     """Names of nodes, and how many wanted to have each."""
     stored: set[str] = field(default_factory=set)
     """ONNX names whose values have been rounded to a scheme."""
+    raw: set[str] = field(default_factory=set)
+    """Those of them that name integers, as DequantizeLinear reads them."""
+    whole: dict[str, str] = field(default_factory=dict)
+    """Where these integers were computed back, as floats."""
 
     def tensor(self, name: str) -> str:
         while name in self.alias:
