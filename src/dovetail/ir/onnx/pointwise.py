@@ -173,7 +173,7 @@ def read_table(reader: Reader, table: TableNodes) -> bool:
     if not known or not np.array_equal(offset.reshape(-1), np.arange(rows) * TABLE_ENTRIES - op.lo):
         return False
     shaped = entries.reshape(rows, TABLE_ENTRIES) if by_channel else entries.reshape(-1)
-    reader.store(table.gather.output[0], stored_as(reader, table.meaning, entries.dtype))
-    reader.raw.add(table.gather.output[0])
+    reader.raw[table.gather.output[0]] = stored_as(reader, table.meaning, entries.dtype)
+    reader.store(table.gather.output[0], reader.raw[table.gather.output[0]])
     reader.add(table.gather, op, [table.cast.input[0]], {"table": (shaped, None)})
     return True

@@ -64,8 +64,8 @@ def quantize(reader: Reader, proto: Any, a: Attributes) -> None:
         reader.add_foreign(proto)
         return
     default = {16: "uint16"}.get(a.get("output_dtype", 0), "uint8")
-    state(reader, proto, _scheme(reader, proto, a, _zero(reader, proto, np.dtype(default))))
-    reader.raw.add(proto.output[0])
+    reader.raw[proto.output[0]] = _scheme(reader, proto, a, _zero(reader, proto, np.dtype(default)))
+    state(reader, proto, reader.raw[proto.output[0]])
 
 
 def state(reader: Reader, proto: Any, scheme: Scheme) -> None:
@@ -91,14 +91,15 @@ def dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
     tensor = reader.tensor(source)
     kind = reader.tensors[tensor].element if tensor in reader.tensors else "float32"
     scheme = _scheme(reader, proto, a, _zero(reader, proto, np.dtype(kind if kind in STORED else "uint8")))
-    if kind in STORED and reader.producer(tensor) is None and reader.users.get(source, set()) <= {"DequantizeLinear"}:
+    users = reader.users.get(source, set()) | reader.users.get(tensor, set())
+    if kind in STORED and reader.producer(tensor) is None and users == {"DequantizeLinear"}:
         reader.tensors[tensor] = replace(reader.tensors[tensor], element="float32")
-        reader.schemes[tensor] = scheme
+        reader.schemes[tensor] = reader.raw[source] = scheme
         reader.notes.append(f"input {tensor}: stored as {kind} in the file; here it takes real numbers, "
                             f"q = x / {scheme.scale:.6g} + {scheme.zero}")
     elif kind != "float32":
         raise reader.unsupported(proto, f"dequantizes {kind} integers that were computed as integers")
-    elif replace(_moved(reader, tensor) or scheme, rounding=scheme.rounding) != scheme:
+    elif replace(reader.raw.get(source, scheme), rounding=scheme.rounding) != scheme:
         raise reader.unsupported(proto, f"tensor {tensor} is dequantized by another scale than it was quantized by")
     reader.schemes.setdefault(tensor, scheme)  # what moved has none yet
     reader.alias[proto.output[0]] = source
@@ -106,41 +107,28 @@ def dequantize(reader: Reader, proto: Any, a: Attributes) -> None:
 
 def restated(reader: Reader, proto: Any) -> list[Any] | None:
     """What computes a DequantizeLinear by another scale than its integers were stored by; None where they were not stored."""
-    tensor = reader.tensor(proto.input[0])
-    known = _moved(reader, tensor)
+    known = reader.raw.get(proto.input[0])
     if known is None:
         return None
-    rank, axis = len(reader.tensors[tensor].shape), int(attributes_of(proto, reader.where).get("axis", 1))
+    rank, axis = len(reader.shape(proto.input[0], proto.name)), int(attributes_of(proto, reader.where).get("axis", 1))
     scale, zero = (values.reshape([-1 if d == axis % rank else 1 for d in range(rank)]) if values.size > 1 else values.reshape(())
                    for values in (_scales(reader, proto), _zero(reader, proto, np.dtype("uint8"))))
     return meant_otherwise(proto, _real(reader, proto.input[0]), known, scale, zero)
 
 
-def _moved(reader: Reader, tensor: str) -> Scheme | None:
-    """The scheme by which integers were stored before they only moved; None where they were not, or by several."""
-    found, seen = set[Scheme | None](), [tensor]
-    for name in seen:  # grows: where a value only moved, what it was before
-        node = reader.producer(name)
-        if name in reader.schemes or node is None or not node.op.picks:
-            found.add(reader.schemes.get(name))
-        else:
-            seen += [source for source in node.inputs if source not in seen]
-    return found.pop() if len(found) == 1 else None
-
-
 def in_integers(reader: Reader, node: Any) -> list[Any] | None:
     """The node as it reads integers, behind what computes them; None where it reads none, or may read what they stand for."""
     given = [name for name in reads(node) if name in reader.raw]
-    if not given or (given == list(node.input[:1]) and not captured(node) and _means_the_same(reader, node)):
+    if not given or (not captured(node) and _means_the_same(reader, node, given)):
         return None
     found, renamed = list[Any](), dict[str, str]()
     for name in given:
-        renamed[name] = _whole(reader, node, name, found)
+        renamed[name] = _whole(reader, name, found)
     if node.op_type != "Cast":  # else from whole numbers straight to what is asked for
         for name, whole in renamed.items():
             renamed[name] = reader.unique_tensor(f"{whole}_stored")
             found.append(helper.make_node("Cast", [whole], [renamed[name]], name=renamed[name],
-                                          to=helper.np_dtype_to_tensor_dtype(_known(reader, node, name).dtype)))
+                                          to=helper.np_dtype_to_tensor_dtype(reader.raw[name].dtype)))
     copy = copied(node)
     copy.input[:] = [renamed.get(name, name) for name in node.input]
     rename_inside(copy, renamed, reader.unique_tensor)
@@ -150,27 +138,24 @@ def in_integers(reader: Reader, node: Any) -> list[Any] | None:
 def passed_on(reader: Reader, node: Any) -> None:
     """Take down that what a node picked of stored integers is stored integers."""
     if node.domain in ("", "ai.onnx") and node.input[:1] and node.input[0] in reader.raw and node.op_type not in ASKING:
-        reader.raw.update(filter(None, node.output if node.op_type == "Split" else node.output[:1]))
+        reader.raw |= dict.fromkeys(filter(None, node.output if node.op_type == "Split" else node.output[:1]),
+                                    reader.raw[node.input[0]])
 
 
-def _means_the_same(reader: Reader, node: Any) -> bool:
-    """Whether a node that reads stored integers first, and nowhere else, gives what it would give for real numbers."""
-    if node.op_type in PICKING or node.op_type in ASKING:
-        return True
+def _means_the_same(reader: Reader, node: Any, given: list[str]) -> bool:
+    """Whether a node gives of these stored integers what it would give of real numbers."""
     if node.domain not in ("", "ai.onnx"):
         return False
-    a, scheme = attributes_of(node, reader.where), _known(reader, node, node.input[0])
+    if node.op_type == "Concat":
+        return set(given) == set(node.input) and len({reader.raw[name] for name in given}) == 1
+    if given != list(node.input[:1]):
+        return False
+    if node.op_type in PICKING or node.op_type in ASKING:
+        return True
+    a, scheme = attributes_of(node, reader.where), reader.raw[node.input[0]]
     if node.op_type == "Pad":
         return a.get("mode", "constant") != "constant" or (scheme.zero == 0 and not any(node.input[2:3]))
     return (node.op_type == "Relu" and scheme.zero == 0) or (node.op_type == "Resize" and a.get("mode", "nearest") == "nearest")
-
-
-def _known(reader: Reader, node: Any, name: str) -> Scheme:
-    """What stored integers stand for."""
-    scheme = _moved(reader, reader.tensor(name))
-    if scheme is None:
-        raise reader.unsupported(node, f"reads {name!r} as integers, of several scales; put DequantizeLinear in between")
-    return scheme
 
 
 def _real(reader: Reader, name: str) -> str:
@@ -180,11 +165,10 @@ def _real(reader: Reader, name: str) -> str:
     return real
 
 
-def _whole(reader: Reader, node: Any, name: str, nodes: list[Any]) -> str:
+def _whole(reader: Reader, name: str, nodes: list[Any]) -> str:
     """Stored integers as whole numbers among floats; what computes them joins `nodes`, once per tensor."""
     if name not in reader.whole:
-        scheme, real = _known(reader, nodes[-1] if nodes else None, name), reader.unique_tensor(f"{name}_real")
-        reader.alias[real] = reader.tensor(name)
+        scheme, real = reader.raw[name], _real(reader, name)
         for operator, value in (("Div", scheme.scale), ("Round", None), ("Add", scheme.zero)):
             output, given = reader.unique_tensor(f"{name}_{operator.lower()}"), [real]
             if value is not None:

@@ -65,8 +65,8 @@ class Reader:
     """Names of nodes, and how many wanted to have each."""
     stored: set[str] = field(default_factory=set)
     """ONNX names whose values have been rounded to a scheme."""
-    raw: set[str] = field(default_factory=set)
-    """Those of them that name integers, as DequantizeLinear reads them."""
+    raw: dict[str, Scheme] = field(default_factory=dict)
+    """ONNX names of integers, as DequantizeLinear reads them, and what they were stored by."""
     whole: dict[str, str] = field(default_factory=dict)
     """Where these integers were computed back, as floats."""
 
