@@ -34,7 +34,7 @@ from dovetail.partition.linear_programs import DEAREST, largest_minimum
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import PACKET_BYTES
 from dovetail.partition.proof import check_bound
-from dovetail.platform.accelerator import Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
 
@@ -53,6 +53,8 @@ NEAR = 1.005
 
 Chosen: plans are to be within 0.5 % of those with any switch.
 """
+HARDLY = 1e-9
+"""Part of an accelerator's cost that none is below, where none is of use. Chosen: any small one proves as quickly."""
 MOST_BOXES = 400
 """Boxes at the most, beyond one of every cut. Chosen: few networks need half as many."""
 
@@ -84,6 +86,8 @@ class PricedBox:
         return self.value < other.value
 
 
+Spared = Callable[[AcceleratorDesign], float]
+"""By how many seconds or joules the best plan with an accelerator is worse than what is reached."""
 Build = Callable[[PricedBox], float]
 """Builds accelerators from the prices of a box; what the best one so far costs."""
 
@@ -104,8 +108,8 @@ class PriceTree:
     """Ratio of what is enough to the lowest box at which no box is divided any more."""
     over: Callable[[], bool] = lambda: False
     """Whether the time is: then no box is divided, and no array is built."""
-    counted: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """How many sketches and prices of arrays count as work already, by the arrays' identity."""
+    counted: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """How many cuts, sketches and prices of arrays count as work already, by the arrays' identity."""
 
     def __post_init__(self) -> None:
         framed = self.framed
@@ -167,13 +171,14 @@ class PriceTree:
         best, cap = (-inf, price), DEAREST * framed.least
         level = partial(self._level, framed.space.endings[number].arrays, EXACT if exact else SKETCHED)
         for _ in range(ROUNDS):
-            cheapest = framed.cheapest(number, price, box, known_to=level)
+            sure = (enough + float(price.sum()) * (1 + SLACK)) * (1 + 2 * SURE)  # what proves enough
+            cheapest = framed.cheapest(number, price, box, sure, level)
             spend("prices", 1, len(framed.starts) * len(framed.phase))
             if not cheapest.value < inf:
                 return PricedBox(enough, number, box, price, (), parent, exact)
             proven = cheapest.value / (1 + SURE) - float(price.sum()) * (1 + SLACK)
             best = max(best, (proven, price), key=lambda own: own[0])
-            if best[0] >= enough or (exact and self.over()):
+            if best[0] >= enough or self.over():
                 break
             taken = framed.taken(number, price, cheapest)
             costs.append(cheapest.value - float(price @ taken))
@@ -188,15 +193,16 @@ class PriceTree:
                          tuple(c for c, n in zip(found, near, strict=True) if n), parent, exact)
 
     def _level(self, arrays: Arrays | None, wanted: int) -> int:
-        """How well arrays are to be known: once the time is over not as they are built."""
+        """How well arrays are to be known: once the time is over by a step less."""
         if arrays is not None:
-            sketched, played = self.counted.get(id(arrays), (0, 0))
-            self.counted[id(arrays)] = len(arrays.sketches), len(arrays.costs)
-            for cost in islice(arrays.costs.values(), played, None):
-                spend("plays", 1, 0 if cost is None else 2 * cost.steps)  # made, and played
+            cuts, sketched, played = self.counted.get(id(arrays), (0, 0, 0))
+            self.counted[id(arrays)] = len(arrays.known), len(arrays.sketches), len(arrays.figures)
+            spend("sketches", (len(arrays.known) - cuts) * arrays.kinds)
+            for figure in islice(arrays.figures.values(), played, None):
+                spend("plays", 1, 0 if figure is None else figure[-1])  # made, and a frame of it played
             new = len(arrays.sketches) - sketched
             spend("sketches", new, new * (arrays.stop - arrays.start))
-        return min(wanted, SKETCHED) if self.over() else wanted
+        return wanted - 1 if self.over() else wanted
 
     def halves(self, whole: PricedBox) -> tuple[Box, ...]:
         """A box divided where what its mixture holds costs most differently; nothing where it is all alike."""
@@ -235,9 +241,11 @@ def frame_prices(framed: Framed, progress: Progress = silent) -> tuple[float, tu
 
 
 def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, inside: Graph, blocks: Blocks,
-                 kinds: Sequence[Architecture], goal: Goal, limits: SearchLimits,
+                 kinds: Sequence[Architecture], goal: Goal, limits: SearchLimits, spared: Spared,
                  progress: Progress = silent) -> tuple[JudgedAccelerator, FrameProof]:
     """The accelerator of some kinds for a region that plans charge least for, and what no other is below; `inside` is the region.
+
+    None is sought that saves less than plans must to be better than what is reached: `spared` says how much that is.
 
     Raises:
         InfeasibleError: none fits.
@@ -255,14 +263,19 @@ def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, in
                 none[kind] = f"{kind}: {reason}"
     if built.best is None:
         raise InfeasibleError("; ".join(none.values()))
+    clock_hz = device.clock_hz or 1.0
+    unit, begun = 1.0 if goal is Goal.ENERGY else 1 / clock_hz, accelerator_of(inside, built.best, built.kind)
+
+    def late(design: AcceleratorDesign) -> float:
+        board = platform.with_accelerator(device.name, design)
+        return _late_s(graph, board, graph.nodes[region.start]) * clock_hz * charge.per_clock
+
     space = Accelerators(graph, device, kinds, region.start, region.stop)
-    tree = PriceTree(Framed(space, min(limits.ceiling, built.cost), charge), progress, close=NEAR, over=lambda: limits.over)
-    least = tree.grow(tree.framed.least, partial(_built, tree, built))
+    wanted = max(HARDLY * built.cost, min(limits.ceiling, built.cost, built.cost + late(begun) - spared(begun) / unit))
+    tree = PriceTree(Framed(space, wanted, charge), progress, close=NEAR, over=lambda: limits.over)
+    least = tree.grow(wanted, partial(_built, tree, built))
     design = accelerator_of(inside, built.best, built.kind)
-    late_s = _late_s(graph, platform.with_accelerator(device.name, design), graph.nodes[region.start])
-    assert device.clock_hz is not None
-    unit = 1.0 if goal is Goal.ENERGY else 1 / device.clock_hz
-    spare = unit * (built.cost - least + late_s * device.clock_hz * charge.per_clock)
+    spare = unit * (built.cost - least + late(design))
     return (JudgedAccelerator(design, built.best, built.cost, least, tuple(none)),
             FrameProof(least * (1 - SURE), tree.proof(least), spare))
 

@@ -175,7 +175,7 @@ def test_bounds_without_time_are_lower_and_hold() -> None:
     late = PriceTree(Framed(space, 2 * most, charge), over=lambda: True)
     least = late.grow(2 * most) * (1 - SURE)
     assert 0 < least <= most
-    assert not any(arrays.costs for arrays in (space.arrays(False), space.arrays(True))), "arrays as they are built take time"
+    assert not any(arrays.figures for arrays in (space.arrays(False), space.arrays(True))), "arrays as they are built take time"
     assert first_unproven(space, late.proof(least), least, shown(space, least, "energy", BOARD)) is None
 
 
