@@ -28,7 +28,7 @@ from dovetail.schedule.program import lower
 from dovetail.space import weigh
 from dovetail.words import counted
 
-SEARCHES = 3
+SEARCHES = 6
 """Searches that may use as much of the time left as one may. Chosen: most forms end at once, as they are no better."""
 LEAST = 0.05
 """Of all time, what is left to share at the least, so that no form goes unsearched. Chosen, not measured."""

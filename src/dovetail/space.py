@@ -57,9 +57,12 @@ which then need only be proven no better.
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
+FAR = 0.01
+"""By which fraction a bound of a form is below the best for it to be searched again while there is time: what is called far."""
 LONGER = 1.5
 """Times the time of all other forms that accelerators are sought. Chosen: twice as much made gaps hardly smaller."""
-
+FURTHER = 2
+"""By how much shorter each further one is sought. Chosen, not measured: most end at once."""
 SHORTER = 3
 """Shorter runs of layers that accelerators are sought for, at the most. Chosen, not measured."""
 
@@ -262,6 +265,15 @@ def folds(asked: PlanQuestion, least: float = inf) -> Space:
     near = best and (own := plans[best]) is not None and own.objective < COARSE * least  # that much a pace between may gain
     for factors in NEARER if near else ():
         best = attempt([int(best * factor) for factor in factors])
+    for pace in sorted((p for p, own in plans.items() if own is not None), key=lambda p: cast(Plan, plans[p]).lower_bound):
+        own = cast(Plan, plans[pace])
+        if own.lower_bound >= least * (1 - FAR) or worked() >= asked.options.total_s:
+            break
+        again = asked.tried(forms[pace], least)  # less is reached by now than when it was searched first
+        if again is not None:
+            chosen = min(again, own, key=lambda plan: plan.objective)
+            plans[pace] = replace(chosen, lower_bound=min(chosen.objective, max(again.lower_bound, own.lower_bound)))
+            least = min(least, chosen.objective)
     asked.progress(_so_far(asked, least), TRIES, TRIES)
     return Space(space_words([pace or None for pace in forms]), tuple(forms.values()), tuple(plans[pace] for pace in forms))
 
@@ -311,8 +323,10 @@ def _limits(asked: PlanQuestion, device: Device, further: bool, ceiling: float) 
     """How far accelerators are sought: below the objective reached, for so long; `further` ones share that time."""
     goal, until_s = asked.options.goal, LONGER * asked.options.total_s
     bounded = proven(goal) or charged(goal, asked.graph)
-    if not bounded or (further and asked.options.architecture is None):
+    if not bounded:
         until_s /= len(CHOICES)
+    elif further and asked.options.architecture is None:
+        until_s /= FURTHER
     if not bounded:
         return SearchLimits(enough=0.0, until_s=worked() + until_s)
     return SearchLimits(ceiling * (1.0 if goal is Goal.ENERGY else device.clock_hz or inf), until_s=worked() + until_s)
