@@ -82,8 +82,8 @@ def certificate(graph: Graph, board: str, options: Options, plan: Plan, space: S
             "check_s": time.process_time() - busy}
 
 
-def row(network: str, graph: Graph, board: str, goal: str, certified: bool) -> Row:
-    """The default plan beside those with each switch, with a certificate if asked for."""
+def row(network: str, graph: Graph, board: str, goal: str, certified: bool, alone: bool) -> Row:
+    """The default plan, unless `alone` beside those with each switch, with a certificate if asked for."""
     found: Row = {"network": network, "board": board, "goal": goal, "nodes": len(graph.nodes)}
     options = Options(goal=Goal(goal), thrift=0.0)
     plan, space, seconds, reason = planned(graph, board, options)
@@ -94,7 +94,7 @@ def row(network: str, graph: Graph, board: str, goal: str, certified: bool) -> R
     if certified and plan is not None and space is not None:
         found |= certificate(graph, board, options, plan, space)
     others: dict[str, float | None] = {}
-    for name, switch in SWITCHES.items():
+    for name, switch in () if alone else SWITCHES.items():
         other, *_ = planned(graph, board, Options(goal=Goal(goal), thrift=0.0, explained=False, **switch))
         others[name] = None if other is None else other.objective
     best = min((value for value in others.values() if value is not None), default=inf)
@@ -129,11 +129,11 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
             "median_computing_s": float(np.median(seconds)), "longest_computing_s": float(seconds.max())}
 
 
-def made(wanted: Sequence[str], certified: bool, code: str) -> Row:
+def made(wanted: Sequence[str], certified: bool, alone: bool, code: str) -> Row:
     """One row, with when and by which code it was made."""
     network, board, goal = wanted
     date = datetime.now(UTC).date().isoformat()
-    return {**row(network, graph_of(network), board, goal, certified), "date": date, "commit": code}
+    return {**row(network, graph_of(network), board, goal, certified, alone), "date": date, "commit": code}
 
 
 def told(row: Row) -> str:
@@ -157,6 +157,7 @@ def asked() -> tuple[argparse.Namespace, list[tuple[str, str, str]]]:
     parser.add_argument("--minutes", type=float, default=inf, help="the rows not ended by then are listed as unfinished")
     parser.add_argument("--commit", help="the code's, where git cannot say it")
     parser.add_argument("--uncertified", action="store_true", help="make no certificates, a fifth of the time of a row")
+    parser.add_argument("--alone", action="store_true", help="make no plan with a switch, and know no regret")
     options = parser.parse_args()
     first, every = (int(part) for part in options.shard.split("/"))
     networks = chosen(parser, "--networks", options.networks.split(",") if options.networks else None)
@@ -171,7 +172,7 @@ def main() -> None:
     known = held(options.json, resume=True)
     rows: list[Row] = known.setdefault("rows", [])
     missing = [k for k in wanted if k not in set(map(key, rows))]
-    make = partial(made, certified=not options.uncertified, code=options.commit or commit())
+    make = partial(made, certified=not options.uncertified, alone=options.alone, code=options.commit or commit())
     for ended in side_by_side(make, missing, options.jobs, 60 * options.minutes):
         others = [u for u in known.get("unfinished", []) if key(u) != ended.key]
         if ended.row is None:

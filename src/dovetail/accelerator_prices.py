@@ -29,12 +29,12 @@ from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.charged import ChargedSearch
 from dovetail.partition.accelerator.dedicated import ONE
 from dovetail.partition.accelerator.search import SearchLimits
-from dovetail.partition.effort import spend
+from dovetail.partition.effort import spend, worked
 from dovetail.partition.linear_programs import DEAREST, largest_minimum
 from dovetail.partition.plan import Goal
 from dovetail.partition.problem import PACKET_BYTES
 from dovetail.partition.proof import check_bound
-from dovetail.platform.accelerator import Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress, silent
 
@@ -53,6 +53,8 @@ NEAR = 1.005
 
 Chosen: plans are to be within 0.5 % of those with any switch.
 """
+HARDLY = 1e-9
+"""Part of an accelerator's cost that none is below, where none is of use. Chosen: any small one proves as quickly."""
 MOST_BOXES = 400
 """Boxes at the most, beyond one of every cut. Chosen: few networks need half as many."""
 
@@ -84,6 +86,8 @@ class PricedBox:
         return self.value < other.value
 
 
+Spared = Callable[[AcceleratorDesign], float]
+"""By how many seconds or joules the best plan with an accelerator is worse than what is reached."""
 Build = Callable[[PricedBox], float]
 """Builds accelerators from the prices of a box; what the best one so far costs."""
 
@@ -102,10 +106,12 @@ class PriceTree:
     """Those that cannot."""
     close: float = CLOSE
     """Ratio of what is enough to the lowest box at which no box is divided any more."""
-    over: Callable[[], bool] = lambda: False
-    """Whether the time is: then no box is divided, and no array is built."""
-    counted: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """How many sketches and prices of arrays count as work already, by the arrays' identity."""
+    until_s: float = inf
+    """When the time is over: then no box is divided, and no array is built."""
+    sketched_s: float = inf
+    """When that of bounding all endings is: then every one left has the prices of the one beside it."""
+    counted: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """How many cuts, sketches and prices of arrays count as work already, by the arrays' identity."""
 
     def __post_init__(self) -> None:
         framed = self.framed
@@ -116,7 +122,7 @@ class PriceTree:
         """What no accelerator is below, as far as that is less than `enough` or than what the best one built costs."""
         enough = self._bounded(enough, build)
         for done in range(MOST_BOXES):
-            if not self.boxes or self.boxes[0].value * self.close >= enough or self.over():
+            if not self.boxes or self.boxes[0].value * self.close >= enough or worked() >= self.until_s:
                 break
             self.progress("bound accelerators", done, MOST_BOXES)
             lowest = heappop(self.boxes)
@@ -143,7 +149,7 @@ class PriceTree:
             beside = min(self.boxes, key=lambda own: abs(own.number - number), default=None)
             box = self._priced(number, {}, none if beside is None else beside.price, enough, None)
             first = box.value < min((own.value for own in self.boxes), default=inf)
-            if build is not None and first and box.value * self.close < enough and not self.over():
+            if build is not None and first and box.value * self.close < enough and worked() < self.until_s:
                 enough = min(enough, build(box))
             self.boxes.append(box)
         heapify(self.boxes)
@@ -165,15 +171,16 @@ class PriceTree:
         """A box with the best prices, found by planes above what they prove: each is what the cheapest so far costs."""
         framed, costs, slopes, found = self.framed if exact else self.wide, list[float](), list[Floats](), list[Cheapest]()
         best, cap = (-inf, price), DEAREST * framed.least
-        level = partial(self._level, framed.space.endings[number].arrays, EXACT if exact else SKETCHED)
+        level, until_s = partial(self._level, framed.space.endings[number].arrays, exact), self._until(exact)
         for _ in range(ROUNDS):
-            cheapest = framed.cheapest(number, price, box, known_to=level)
+            sure = (enough + float(price.sum()) * (1 + SLACK)) * (1 + 2 * SURE)  # what proves enough
+            cheapest = framed.cheapest(number, price, box, sure, level)
             spend("prices", 1, len(framed.starts) * len(framed.phase))
             if not cheapest.value < inf:
                 return PricedBox(enough, number, box, price, (), parent, exact)
             proven = cheapest.value / (1 + SURE) - float(price.sum()) * (1 + SLACK)
             best = max(best, (proven, price), key=lambda own: own[0])
-            if best[0] >= enough or (exact and self.over()):
+            if best[0] >= enough or worked() >= until_s:
                 break
             taken = framed.taken(number, price, cheapest)
             costs.append(cheapest.value - float(price @ taken))
@@ -187,16 +194,21 @@ class PriceTree:
         return PricedBox(max(best[0], 0.0 if parent is None else min(parent.value, enough)), number, box, best[1],
                          tuple(c for c, n in zip(found, near, strict=True) if n), parent, exact)
 
-    def _level(self, arrays: Arrays | None, wanted: int) -> int:
-        """How well arrays are to be known: once the time is over not as they are built."""
+    def _until(self, exact: bool) -> float:
+        """When prices are sought no more."""
+        return self.until_s if exact else self.sketched_s
+
+    def _level(self, arrays: Arrays | None, exact: bool) -> int:
+        """How well arrays are to be known: once the time is over by a step less."""
         if arrays is not None:
-            sketched, played = self.counted.get(id(arrays), (0, 0))
-            self.counted[id(arrays)] = len(arrays.sketches), len(arrays.costs)
-            for cost in islice(arrays.costs.values(), played, None):
-                spend("plays", 1, 0 if cost is None else 2 * cost.steps)  # made, and played
+            cuts, sketched, played = self.counted.get(id(arrays), (0, 0, 0))
+            self.counted[id(arrays)] = len(arrays.known), len(arrays.sketches), len(arrays.figures)
+            spend("needs", (len(arrays.known) - cuts) * arrays.kinds)
+            for figure in islice(arrays.figures.values(), played, None):
+                spend("plays", 1, 0 if figure is None else figure[-1])  # made, and a frame of it played
             new = len(arrays.sketches) - sketched
             spend("sketches", new, new * (arrays.stop - arrays.start))
-        return min(wanted, SKETCHED) if self.over() else wanted
+        return (EXACT if exact else SKETCHED) - (worked() >= self._until(exact))
 
     def halves(self, whole: PricedBox) -> tuple[Box, ...]:
         """A box divided where what its mixture holds costs most differently; nothing where it is all alike."""
@@ -235,15 +247,17 @@ def frame_prices(framed: Framed, progress: Progress = silent) -> tuple[float, tu
 
 
 def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, inside: Graph, blocks: Blocks,
-                 kinds: Sequence[Architecture], goal: Goal, limits: SearchLimits,
+                 kinds: Sequence[Architecture], goal: Goal, limits: SearchLimits, spared: Spared,
                  progress: Progress = silent) -> tuple[JudgedAccelerator, FrameProof]:
     """The accelerator of some kinds for a region that plans charge least for, and what no other is below; `inside` is the region.
+
+    None is sought that saves less than plans must to be better than what is reached: `spared` says how much that is.
 
     Raises:
         InfeasibleError: none fits.
     """
     (device,), charge = platform.of_kind(Kind.FPGA), Charge.of(goal.value, platform, platform.of_kind(Kind.FPGA)[0])
-    first = search_of(inside, device, Architecture.FIBHA, blocks)
+    first, begun_s = search_of(inside, device, Architecture.FIBHA, blocks), worked()
     like = {False: first, True: search_of(inside, device, Architecture.MONOLITHIC)}
     built, none = ChargedSearch(graph, device, like, charge.per_clock, charge.per_joule), dict[Architecture, str]()
     for kind in sorted(kinds, key=lambda k: k is Architecture.FIBHA):
@@ -255,14 +269,20 @@ def best_charged(graph: Graph, platform: Platform, region: AcceleratedRegion, in
                 none[kind] = f"{kind}: {reason}"
     if built.best is None:
         raise InfeasibleError("; ".join(none.values()))
+    clock_hz = device.clock_hz or 1.0
+    unit, begun = 1.0 if goal is Goal.ENERGY else 1 / clock_hz, accelerator_of(inside, built.best, built.kind)
+
+    def late(design: AcceleratorDesign) -> float:
+        board = platform.with_accelerator(device.name, design)
+        return _late_s(graph, board, graph.nodes[region.start]) * clock_hz * charge.per_clock
+
     space = Accelerators(graph, device, kinds, region.start, region.stop)
-    tree = PriceTree(Framed(space, min(limits.ceiling, built.cost), charge), progress, close=NEAR, over=lambda: limits.over)
-    least = tree.grow(tree.framed.least, partial(_built, tree, built))
+    wanted = max(HARDLY * built.cost, min(limits.ceiling, built.cost, built.cost + late(begun) - spared(begun) / unit))
+    until_s = limits.until_s + worked() - begun_s  # whatever there is to begin with took
+    tree = PriceTree(Framed(space, wanted, charge), progress, close=NEAR, until_s=until_s, sketched_s=2 * until_s - worked())
+    least = tree.grow(wanted, partial(_built, tree, built))
     design = accelerator_of(inside, built.best, built.kind)
-    late_s = _late_s(graph, platform.with_accelerator(device.name, design), graph.nodes[region.start])
-    assert device.clock_hz is not None
-    unit = 1.0 if goal is Goal.ENERGY else 1 / device.clock_hz
-    spare = unit * (built.cost - least + late_s * device.clock_hz * charge.per_clock)
+    spare = unit * (built.cost - least + late(design))
     return (JudgedAccelerator(design, built.best, built.cost, least, tuple(none)),
             FrameProof(least * (1 - SURE), tree.proof(least), spare))
 

@@ -16,7 +16,7 @@ from dovetail.partition.accelerator.blocks import Blocks
 from dovetail.partition.accelerator.runs import Elsewhere
 from dovetail.partition.options import Options
 from dovetail.partition.plan import Assignment, Goal, Plan, Status
-from dovetail.platform.accelerator import Architecture
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Kind, Platform
 from dovetail.progress import Progress
 
@@ -110,6 +110,8 @@ class PlanQuestion:
     """By nodes that accelerators were sought for: these cut out, and arrays for them as far as they are priced."""
     elsewhere: dict[str, Elsewhere | None] = field(default_factory=dict)
     """By accelerated device, what nodes take on the others, as far as that was asked."""
+    around: list[tuple[AcceleratorDesign, Assignment, Plan | None]] = field(default_factory=list)
+    """Plans around accelerators with the nodes that these hold, which was asked without a ceiling."""
 
     def tried(self, form: FpgaForm, reached: float = inf) -> Plan | None:
         """The best plan of a form, or any that is no better than what is reached already; None where limits leave none."""
@@ -117,6 +119,17 @@ class PlanQuestion:
             return self.solve(form.platform, form.pins, reached)
         except InfeasibleError:
             return None
+
+
+    def planned_around(self, board: Platform, pins: Assignment) -> Plan | None:
+        """The best plan with the accelerator of a board for the pinned nodes."""
+        design = accelerated_device(board).accelerator
+        assert design is not None, "a board with an accelerator"
+        for known, held, plan in self.around:
+            if known == design and held == pins:
+                return plan
+        self.around.append((design, pins, self.tried(FpgaForm(board, {**self.pins, **pins}))))
+        return self.around[-1][-1]
 
 
 def proven(goal: Goal) -> bool:

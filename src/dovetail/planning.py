@@ -15,6 +15,7 @@ from dovetail.ir import Axis, Graph
 from dovetail.partition import effort
 from dovetail.partition.cost_model import CostModel
 from dovetail.partition.device_costs import RememberedCosts
+from dovetail.partition.memo import Memo
 from dovetail.partition.options import Options as Options
 from dovetail.partition.plan import Assignment, Goal, Plan, Status
 from dovetail.partition.solve import best_baseline
@@ -27,7 +28,7 @@ from dovetail.schedule.program import lower
 from dovetail.space import weigh
 from dovetail.words import counted
 
-SEARCHES = 3
+SEARCHES = 6
 """Searches that may use as much of the time left as one may. Chosen: most forms end at once, as they are no better."""
 LEAST = 0.05
 """Of all time, what is left to share at the least, so that no form goes unsearched. Chosen, not measured."""
@@ -90,9 +91,10 @@ def without_links(platform: Platform) -> tuple[Platform, tuple[str, ...]]:
 
 
 def _solved(graph: Graph, platform: Platform, options: Options, assignment: Assignment | None, ceiling: float = inf,
-            costs: CostModel | None = None, begun: Plan | None = None) -> Plan:
+            costs: CostModel | None = None, begun: Plan | None = None, memo: Memo | None = None) -> Plan:
     """The plan that options ask for."""
-    search = partial(solve, costs=costs) if options.max_parts else partial(solve, costs=costs, ceiling=ceiling, begun=begun)
+    search = partial(solve, costs=costs) if options.max_parts else partial(
+        solve, costs=costs, ceiling=ceiling, begun=begun, memo=memo)
     try:
         return plan_within(graph, platform, options, assignment, search)
     except InfeasibleError as error:
@@ -137,14 +139,17 @@ def weighed(graph: Graph, platform: Platform, options: Options, assignment: Assi
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
     quick, costs = replace(options, thrift=0.0, explained=False), RememberedCosts()
+    begun: dict[tuple[int, frozenset[str]], Memo] = {}  # of boards that are kept, with nodes that are placed
 
     def search(board: Platform, pins: Assignment, ceiling: float) -> Plan:
         left_s = max(options.total_s - effort.worked(), LEAST * options.total_s)
         limit_s = min(quick.time_limit_s, left_s / SEARCHES)
-        return _solved(graph, board, replace(quick, time_limit_s=limit_s), pins, ceiling, costs)
+        memo = begun.pop((id(board), frozenset(pins)), None)
+        return _solved(graph, board, replace(quick, time_limit_s=limit_s), pins, ceiling, costs, memo=memo)
 
     def first(board: Platform, pins: Assignment) -> float:
-        return best_baseline(graph, board, quick, pins, costs)
+        memo = begun[id(board), frozenset(pins)] = Memo()
+        return best_baseline(graph, board, quick, pins, costs, memo)
 
     with effort.counted(inf):
         space = weigh(PlanQuestion(graph, platform, options, assignment, search, progress, first))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import cast
 
@@ -26,10 +27,12 @@ from dovetail.partition.accelerator.architecture import (
     AcceleratedRegion,
     JudgedAccelerator,
     accelerated_device,
+    accelerator_of,
     judge,
     pinned,
     reason_outside,
     region_of,
+    search_of,
     smaller_regions,
 )
 from dovetail.partition.accelerator.blocks import Blocks
@@ -38,22 +41,28 @@ from dovetail.partition.accelerator.search import SearchLimits
 from dovetail.partition.effort import worked
 from dovetail.partition.options import AUTO, DIRECT
 from dovetail.partition.plan import Assignment, Goal, Plan, Split, whole_on
-from dovetail.platform.accelerator import Architecture
+from dovetail.partition.tolerances import ROUNDING
+from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Device, Kind
 from dovetail.report.units import joules, objective
 from dovetail.schedule.program import lower
 from dovetail.words import counted
 
-PACES = tuple(1024 * 4**k for k in (3, 2, 4, 1, 5, 0, 6))
+COARSE = 4
+"""Ratio of two paces that are tried first."""
+PACES = tuple(1024 * COARSE**k for k in (3, 2, 4, 1, 5, 0, 6))
 """Clocks per frame that are tried first, at 100 MHz from ten microseconds to forty milliseconds; the middle ones before others,
 which then need only be proven no better.
 """
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
-LONGER = 3.0
-"""Times the time of all other forms that accelerators are sought. Chosen: the largest networks then take a minute and a half."""
-
+FAR = 0.01
+"""By which fraction a bound of a form is below the best for it to be searched again while there is time: what is called far."""
+LONGER = 1.5
+"""Times the time of all other forms that accelerators are sought. Chosen: twice as much made gaps hardly smaller."""
+FURTHER = 2
+"""By how much shorter each further one is sought. Chosen, not measured: most end at once."""
 SHORTER = 3
 """Shorter runs of layers that accelerators are sought for, at the most. Chosen, not measured."""
 
@@ -77,9 +86,18 @@ def weigh(asked: PlanQuestion) -> Space:
         return Space((), (plain,))
     if options.fold == DIRECT or options.solver != "exact":
         return Space(space_words([None]), (plain,))
-    found = folds(asked)
     if options.fold == AUTO:
-        return found
+        return folds(asked)
+    reached = quick(asked)
+    found = with_accelerators(asked, folds(asked, reached))
+    if found.plans and min((p.objective for p in found.plans if p is not None), default=inf) > reached * (1 + ROUNDING):
+        return with_accelerators(asked, folds(asked))  # no search found again what all were held to
+    return found
+
+
+def with_accelerators(asked: PlanQuestion, found: Space) -> Space:
+    """With the best accelerators of all kinds."""
+    options, fpgas = asked.options, asked.platform.of_kind(Kind.FPGA)
     bounded = proven(options.goal) or charged(options.goal, asked.graph)
     kinds = [Architecture.AUTO] if bounded else list(CHOICES)  # the fastest need not be the thriftiest
     for kind in kinds:
@@ -140,7 +158,8 @@ def planned(asked: PlanQuestion, kind: Architecture, reached: float,
     """
     for floored in (True, False) if asked.options.goal is Goal.THROUGHPUT else (False,):
         words, form = accelerator(asked, kind, reached, run, floored)
-        plan = asked.tried(form, inf if run is None else reached)
+        held = {name: split for name, split in form.pins.items() if name in form.held}
+        plan = asked.planned_around(form.platform, held) if form.proof else asked.tried(form, inf if run is None else reached)
         if plan is None or form.judged is None or form.judged.sought < inf or form.bound(plan) >= plan.lower_bound:
             break
     return words, form, plan
@@ -195,15 +214,33 @@ def apart(asked: PlanQuestion, together: FpgaForm | None) -> list[Architecture]:
     return [kind for kind in CHOICES if (run(kind) not in taken if kind in ARRAYS_ALONE else kind in none)]
 
 
-def folds(asked: PlanQuestion) -> Space:
+def quick(asked: PlanQuestion) -> float:
+    """The objective of a plan around the first accelerator that fits, of which there are two; infinite where there is none."""
+    goal, fpgas = asked.options.goal, asked.platform.of_kind(Kind.FPGA)
+    if asked.pins or len(fpgas) != 1 or not (proven(goal) or charged(goal, asked.graph)):
+        return inf
+    device, best = fpgas[0], inf
+    for kind in (Architecture.SEML, Architecture.SESL):
+        asked.progress(f"first {kind} accelerator", 0, 1)
+        try:
+            pins = pinned(asked.graph, region_of(asked.graph, device, kind), device.name)
+            inside, blocks = _inside(asked, pins, device)
+            design = accelerator_of(inside, search_of(inside, device, kind, blocks).some(), kind)
+        except (InfeasibleError, UnsupportedError):
+            continue
+        best = min(best, asked.first(asked.platform.with_accelerator(device.name, design), pins))
+    return best
+
+
+def folds(asked: PlanQuestion, least: float = inf) -> Space:
     """Direct mapping, and folded engines at several paces: coarsely spaced ones, then some near the best.
 
     A frame takes at least the pace wherever an FPGA computes anything, and plans without it are among those of direct mapping: a
     pace that is no shorter than the best plan so far needs no search. Forms whose first plans are best are searched first, so
-    that of others only has to be proven that they are no better.
+    that of others only has to be proven that they are no better than these, or than what is the `least` reached elsewhere.
     """
     forms, plans = dict[int, FpgaForm](), dict[int, Plan | None]()  # by pace; 0 stands for direct mapping
-    least, clock_hz = inf, max(d.clock_hz or inf for d in asked.platform.of_kind(Kind.FPGA))
+    clock_hz = max(d.clock_hz or inf for d in asked.platform.of_kind(Kind.FPGA))
 
     def late(pace: int) -> bool:
         return proven(asked.options.goal) and pace / clock_hz >= least
@@ -225,8 +262,18 @@ def folds(asked: PlanQuestion) -> Space:
 
     asked.progress("first plan", 0, 1)
     best = attempt((0, *PACES))
-    for factors in NEARER if best else ():
+    near = best and (own := plans[best]) is not None and own.objective < COARSE * least  # that much a pace between may gain
+    for factors in NEARER if near else ():
         best = attempt([int(best * factor) for factor in factors])
+    for pace in sorted((p for p, own in plans.items() if own is not None), key=lambda p: cast(Plan, plans[p]).lower_bound):
+        own = cast(Plan, plans[pace])
+        if own.lower_bound >= least * (1 - FAR) or worked() >= asked.options.total_s:
+            break
+        again = asked.tried(forms[pace], least)  # less is reached by now than when it was searched first
+        if again is not None:
+            chosen = min(again, own, key=lambda plan: plan.objective)
+            plans[pace] = replace(chosen, lower_bound=min(chosen.objective, max(again.lower_bound, own.lower_bound)))
+            least = min(least, chosen.objective)
     asked.progress(_so_far(asked, least), TRIES, TRIES)
     return Space(space_words([pace or None for pace in forms]), tuple(forms.values()), tuple(plans[pace] for pace in forms))
 
@@ -276,8 +323,10 @@ def _limits(asked: PlanQuestion, device: Device, further: bool, ceiling: float) 
     """How far accelerators are sought: below the objective reached, for so long; `further` ones share that time."""
     goal, until_s = asked.options.goal, LONGER * asked.options.total_s
     bounded = proven(goal) or charged(goal, asked.graph)
-    if not bounded or (further and asked.options.architecture is None):
+    if not bounded:
         until_s /= len(CHOICES)
+    elif further and asked.options.architecture is None:
+        until_s /= FURTHER
     if not bounded:
         return SearchLimits(enough=0.0, until_s=worked() + until_s)
     return SearchLimits(ceiling * (1.0 if goal is Goal.ENERGY else device.clock_hz or inf), until_s=worked() + until_s)
@@ -302,12 +351,18 @@ def _largest_that_fits(asked: PlanQuestion, device: Device, kind: Architecture, 
                 return inside, pins, judge(inside, device, kind, asked.options.goal, asked.progress, limits, blocks), None
             kinds = CHOICES if kind is Architecture.AUTO else (kind,)
             return inside, pins, *best_charged(graph, asked.platform, region, inside, blocks, kinds, asked.options.goal, limits,
-                                               asked.progress)
+                                               partial(_worse, asked, device, pins, ceiling), asked.progress)
         except InfeasibleError:
             found = next((r for r in smaller if 0 < r.stop - r.start < region.stop - region.start), None)
             if kind in ARRAYS_ALONE or found is None or run is not None:
                 raise
             region = found
+
+
+def _worse(asked: PlanQuestion, device: Device, pins: Assignment, reached: float, design: AcceleratorDesign) -> float:
+    """By how much no plan with an accelerator comes near an objective that is reached; nothing where limits leave no plan."""
+    plan = asked.planned_around(asked.platform.with_accelerator(device.name, design), pins) if reached < inf else None
+    return 0.0 if plan is None else plan.lower_bound - reached
 
 
 def _inside(asked: PlanQuestion, pins: Assignment, device: Device) -> tuple[Graph, Blocks]:

@@ -168,14 +168,16 @@ def test_no_frame_takes_less_than_is_proven(graph: Graph, device: Device, goal: 
                                              shown(space, proven, goal, BOARD)) is not None
 
 
-def test_bounds_without_time_are_lower_and_hold() -> None:
+@pytest.mark.parametrize("sketched_s", [inf, 0.0])
+def test_bounds_without_time_are_lower_and_hold(sketched_s: float) -> None:
     graph, device = tiny(), fpga(0.01)
     space, charge = replace_kinds(space_of(graph, device), (Architecture.FIBHA,)), Charge.of("energy", BOARD, device)
     most, _ = frame_prices(Framed(space, 1.0, charge))
-    late = PriceTree(Framed(space, 2 * most, charge), over=lambda: True)
+    late = PriceTree(Framed(space, 2 * most, charge), until_s=0.0, sketched_s=sketched_s)
     least = late.grow(2 * most) * (1 - SURE)
     assert 0 < least <= most
-    assert not any(arrays.costs for arrays in (space.arrays(False), space.arrays(True))), "arrays as they are built take time"
+    assert not any(arrays.figures for arrays in (space.arrays(False), space.arrays(True))), "arrays as they are built take time"
+    assert sketched_s or not any(a.sketches for a in (space.arrays(False), space.arrays(True))), "nor are they sketched"
     assert first_unproven(space, late.proof(least), least, shown(space, least, "energy", BOARD)) is None
 
 

@@ -14,9 +14,9 @@ from math import floor, inf
 import numpy as np
 
 from dovetail.certificate.engines import NEVER
-from dovetail.cost.array import BlockCost, Config, block_cost, needs_limit, reason_refused
+from dovetail.cost.array import Config, block_figures, needs_limit, reason_refused
 from dovetail.cost.array_area import SOFT_LOGIC
-from dovetail.cost.array_floors import BlockNeeds, Floors, least_clocks, least_resources, needs_behind
+from dovetail.cost.array_floors import BlockNeeds, Floors, least_clocks, needs_behind
 from dovetail.cost.folded import twins_allowed
 from dovetail.errors import UnsupportedError
 from dovetail.hardware.arrays.layers import ArrayLayers, counts_bits, layers_of
@@ -85,9 +85,7 @@ class _Known:
     shares: Floats
     level: Ints
     clocks: Floats
-    """Between frames, at the least; infinite where there are no such arrays."""
-    alone: Floats
-    """Of one frame."""
+    """Of one frame or between frames, at the least; infinite where there are no such arrays."""
 
 
 class Arrays:
@@ -97,9 +95,10 @@ class Arrays:
         self.graph, self.device, self.start, self.stop, self.limits = graph, device, start, stop, limits
         self.names = tuple(sorted(limits))
         self.configs = arrays_on_offer(graph, device, start, stop, monolithic)
-        self.known: dict[int, _Known] = {}
+        self.known: dict[tuple[int, bool], _Known] = {}
+        """By cut, and whether clocks are those of a frame alone."""
         self.behind: dict[int, ArrayLayers | None] = {}
-        self.costs: dict[tuple[int, Config], BlockCost | None] = {}
+        self.figures: dict[tuple[int, bool, Config], tuple[dict[str, float], int, int] | None] = {}
         self.needs: dict[Config, list[BlockNeeds]] = {}
         self.sketches: dict[tuple[int, Config], dict[str, float] | None] = {}
 
@@ -147,6 +146,11 @@ class Arrays:
         kin = {config: number for number, config in enumerate(dict.fromkeys(plain))}
         return list(kin), np.array([kin[p] for p in plain]), np.array([float(c.soft * c.inputs) for c in self.configs])
 
+    @property
+    def kinds(self) -> int:
+        """Arrays that differ in more than where products are made and how large memories of maps may be."""
+        return len(self._kin[0])
+
     def _parts(self, resources: Sequence[Mapping[str, float]], moved: Floats) -> Floats:
         """Resources of arrays with every product in a multiplier as parts of the limits, row by row, with some moved to logic."""
         model, each = dhm_model(self.device.model), dhm_model(self.device.model).coefficients["dsp_per_product"]
@@ -158,22 +162,26 @@ class Arrays:
         limits = np.array([self.limits[name] for name in self.names])
         return np.asarray(np.divide(amounts, limits, out=NEVER * (amounts > 0), where=limits > 0))
 
-    def _of(self, cut: int) -> _Known:
-        if cut not in self.known:
+    def _of(self, cut: int, alone: bool) -> _Known:
+        if (cut, alone) not in self.known:
             layers, (kin, of, moved) = self.layers(cut), self._kin
             if layers is None or not kin:
-                self.known[cut] = _Known(np.zeros((0, len(self.names))), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
-                return self.known[cut]
-            first, longest, least = self._first(cut), self._floors[0].layers, list[dict[str, float]]()
-            alike = layers.layers == longest[first:]
-            for own in kin:
-                if alike and own not in self.needs:
-                    self.needs[own] = needs_behind(longest, own)
-                least.append(self.needs[own][first].resources(self.device.model) if alike else
-                             least_resources(layers.layers, own, self.device.model))
-            self.known[cut] = _Known(self._parts([least[k] for k in of], moved), np.zeros(len(of), dtype=np.int64),
-                                     self.floors(cut), self.floors(cut, True))
-        return self.known[cut]
+                return self.known.setdefault((cut, alone), _Known(
+                    np.zeros((0, len(self.names))), np.zeros(0, dtype=np.int64), np.zeros(0)))
+            least = [self._least(cut, layers, own).resources(self.device.model) for own in kin]
+            self.known[cut, alone] = _Known(self._parts([least[k] for k in of], moved), np.zeros(len(of), dtype=np.int64),
+                                            self.floors(cut, alone))
+        return self.known[cut, alone]
+
+    def _least(self, cut: int, layers: ArrayLayers, config: Config) -> BlockNeeds:
+        """What arrays need behind a cut at the least; how large memories of maps may be changes nothing of it."""
+        plain, first, longest = replace(config, map_bytes=0), self._first(cut), self._floors[0].layers
+        if layers.layers != longest[first:]:
+            return needs_behind(layers.layers, config)[0]
+        if plain not in self.needs:
+            self.needs[plain] = needs_behind(longest, plain)
+        found = self.needs[plain][first]
+        return found if plain == config else replace(found, config=config)
 
     def offered(self, cut: int, config: Config) -> bool:
         """Whether less memory for maps is on offer: all maps fill much of the board's, and it changes anything."""
@@ -193,34 +201,33 @@ class Arrays:
         if (cut, config) not in self.sketches:
             layers = self.layers(cut)
             try:
-                self.sketches[cut, config] = None if layers is None else least_resources(
-                    layers.layers, config, self.device.model, bank_sizes(layers, config))
+                self.sketches[cut, config] = None if layers is None else self._least(cut, layers, config).resources(
+                    self.device.model, bank_sizes(layers, config))
             except UnsupportedError:
                 self.sketches[cut, config] = None
         return self.sketches[cut, config]
 
-    def cost(self, cut: int, config: Config) -> BlockCost | None:
-        """The cost of arrays behind a cut with every product in a multiplier; None where there are none."""
-        plain = replace(config, soft=0)
-        if (cut, plain) not in self.costs:
+    def figure(self, cut: int, config: Config, alone: bool) -> tuple[dict[str, float], int, int] | None:
+        """Resources of arrays behind a cut with every product in a multiplier, clocks, and steps played; None where none are."""
+        key = cut, alone, replace(config, soft=0)
+        if key not in self.figures:
             try:
-                self.costs[cut, plain] = block_cost(self.graph, self.nodes(cut), plain, self.device)
+                self.figures[key] = block_figures(self.graph, self.nodes(cut), key[2], self.device, alone)
             except UnsupportedError:
-                self.costs[cut, plain] = None
-        return self.costs[cut, plain]
+                self.figures[key] = None
+        return self.figures[key]
 
-    def _look(self, cut: int, number: int) -> None:
+    def _look(self, cut: int, number: int, alone: bool) -> None:
         """Know an array better by one step."""
-        known, config = self._of(cut), self.configs[number]
+        known, config = self._of(cut, alone), self.configs[number]
         if known.level[number] == FLOOR:
             found = self._sketch(cut, replace(config, soft=0)) if self.offered(cut, config) else None
         else:
-            cost = self.cost(cut, config)
-            found = None if cost is None else dict(cost.resources)
-            if cost is not None:
-                known.clocks[number], known.alone[number] = cost.interval_clocks, cost.latency_clocks
+            exact = self.figure(cut, config, alone)
+            found = None if exact is None else exact[0]
+            known.clocks[number] = inf if exact is None else exact[1]
         if found is None:
-            known.clocks[number] = known.alone[number] = inf
+            known.clocks[number] = inf
         else:
             known.shares[number] = self._parts([found], np.array([float(config.soft * config.inputs)]))[0]
         known.level[number] += 1
@@ -233,13 +240,13 @@ class Arrays:
         none = np.zeros(len(self.names))
         if self.layers(cut) is None:
             return inf, none
-        known = self._of(cut)
+        known = self._of(cut, False)
         while len(able := np.flatnonzero(known.clocks <= clocks)):
             values = known.shares[able] @ price
             best = int(able[values.argmin()])
             if known.level[best] == EXACT or not values.min() < enough:
                 return float(values.min()), known.shares[best]
-            self._look(cut, best)
+            self._look(cut, best, False)
         return inf, none
 
     def cheapest(self, cut: int, price: Floats, enough: float, per_clock: float, per_part: Floats,
@@ -251,22 +258,22 @@ class Arrays:
         """
         if self.layers(cut) is None or not len(self.configs):
             return inf, -1
-        known, (low, high) = self._of(cut), within
+        known, (low, high) = self._of(cut, True), within
         while True:
-            clocks = np.where(known.alone < high, np.maximum(known.alone, low), inf)
-            clocks[(known.level == EXACT) & (known.alone < low)] = inf
+            clocks = np.where(known.clocks < high, np.maximum(known.clocks, low), inf)
+            clocks[(known.level == EXACT) & (known.clocks < low)] = inf
             values = np.where(np.isfinite(clocks), clocks * (per_clock + known.shares @ per_part) + known.shares @ price, inf)
             best = int(values.argmin())
             if not values[best] < inf:
                 return inf, -1
             if known.level[best] >= known_to() or not values[best] < enough:
                 return float(values[best]), best
-            self._look(cut, best)
+            self._look(cut, best, True)
 
     def known_of(self, cut: int, number: int) -> tuple[Config, float, Floats]:
         """Arrays behind a cut, with clocks of one frame and parts of the limits as far as they are known."""
-        known = self._of(cut)
-        return self.configs[number], float(known.alone[number]), known.shares[number]
+        known = self._of(cut, True)
+        return self.configs[number], float(known.clocks[number]), known.shares[number]
 
 
 def cuts_of(graph: Graph, start: int, stop: int) -> list[int]:

@@ -18,11 +18,11 @@ from math import inf, prod
 import numpy as np
 
 from dovetail.certificate.columns import SLACK, Columns, DividedNode, HeldNode, columns_of, held_columns, limits_of, splits_of
-from dovetail.certificate.judge import at_once, in_order
+from dovetail.certificate.judge import at_once
 from dovetail.certificate.rules import SHARED, Rules, Spent, TensorPlaces, delivery, run
 from dovetail.hardware.shares import Floats, Ints
 from dovetail.ir import Graph, Node
-from dovetail.ir.branches import Block
+from dovetail.ir.branches import Block, in_order
 from dovetail.platform.device import Platform
 
 UNITS = 1 << 44

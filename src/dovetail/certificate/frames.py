@@ -99,8 +99,23 @@ class FrameTables:
     def fills(self, index: int) -> Floats:
         """Of a node without weights parts of the limits at the least, by sample; infinite where it has no engine."""
         if index not in self.filled:
-            rows = [self.own.plain(index, float(pace)) for pace in SAMPLES.tolist()]
-            self.filled[index] = np.array([np.full(len(self.own.names), inf) if row is None else row for row in rows])
+            never, rows = np.full(len(self.own.names), inf), dict[int, Floats]()
+            first = int(np.searchsorted(SAMPLES, beats_of(self.space.graph, self.space.graph.nodes[index])))
+
+            def price(low: int, high: int) -> None:
+                """Paces between two that fill alike fill as these do, as longer ones fill no more."""
+                for at in (low, high):
+                    if at not in rows:
+                        row = self.own.plain(index, float(SAMPLES[at]))
+                        rows[at] = never if row is None else row
+                if np.array_equal(rows[low], rows[high]):
+                    rows.update(dict.fromkeys(range(low, high), rows[low]))
+                elif high - low > 1:
+                    price(low, (low + high) // 2)
+                    price((low + high) // 2, high)
+
+            price(first, len(SAMPLES) - 1)
+            self.filled[index] = np.array([rows.get(at, never) for at in range(len(SAMPLES))])
         return self.filled[index]
 
 

@@ -13,7 +13,7 @@ from dovetail.certificate.columns import Columns, DividedNode, Numbers, columns_
 from dovetail.certificate.rules import ArmClock, Rules, Spent, TensorPlaces, delivery, run
 from dovetail.errors import BuildError
 from dovetail.ir import Axis, Graph
-from dovetail.ir.branches import Block, blocks, contiguous
+from dovetail.ir.branches import Block, in_order
 from dovetail.platform.device import Platform
 
 
@@ -25,13 +25,6 @@ class ExactFigures:
     energy_j: Fraction
     interval_s: Fraction
     taken: Mapping[tuple[str, str], Fraction]
-
-
-def in_order(graph: Graph) -> tuple[Graph, tuple[Block, ...]]:
-    """The graph with the nodes of every block next to each other, and its blocks."""
-    found = blocks(graph)
-    ordered = contiguous(graph, found)
-    return ordered, found if ordered is graph else blocks(ordered)
 
 
 def judge(graph: Graph, platform: Platform, splits: Mapping[str, DividedNode]) -> ExactFigures:

@@ -69,6 +69,14 @@ def block_latency(graph: Graph, nodes: Sequence[str], config: Config) -> int:
     return joined_latency(graph, nodes, config, 0)
 
 
+def block_figures(graph: Graph, nodes: Sequence[str], config: Config, device: Device,
+                  alone: bool) -> tuple[dict[str, float], int, int]:
+    """Resources, clocks of one frame `alone` or between frames, jobs and transfers: as `block_cost` has them, at less work."""
+    program = _program(graph, tuple(nodes), config)
+    clocks = _player(program).frame(0) + _leaving(program) + LEAVE_CLOCKS if alone else program_interval(program)
+    return dict(block_resources(program, device.model)), clocks, program_steps(program)
+
+
 def block_area(graph: Graph, nodes: Sequence[str], config: Config, device: Device) -> tuple[dict[str, float], int]:
     """Resources of the block that these nodes are and bytes it moves per frame, as `block_cost` has them, without playing it."""
     program = _program(graph, tuple(nodes), config)

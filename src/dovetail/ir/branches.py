@@ -109,7 +109,7 @@ def _arms(graph: Graph, region: Sequence[int]) -> tuple[tuple[Node, ...], ...]:
         near = {arm_of[made[t]] for t in graph.nodes[k].inputs if t in made}
         arm = min(near, default=k)
         arm_of[k] = arm
-        for other, its in arm_of.items():
+        for other, its in arm_of.items() if len(near) > 1 else ():
             if its in near:
                 arm_of[other] = arm
     return tuple(tuple(graph.nodes[k] for k in region if arm_of[k] == arm) for arm in dict.fromkeys(arm_of.values()))
@@ -121,6 +121,23 @@ def _nested(graph: Graph, fork: str, names: Collection[str], around: frozenset[s
         return True
     producer = graph.producer(fork)
     return len(names) < len(around) and around.issuperset(names) and producer is not None and producer.name in around
+
+
+def in_order(graph: Graph) -> tuple[Graph, tuple[Block, ...]]:
+    """The graph with the nodes of every block next to each other, and its blocks; of the last few graphs they are remembered."""
+    if (known := _IN_ORDER.get(id(graph))) is None:
+        found = blocks(graph)
+        ordered = contiguous(graph, found)
+        if len(_IN_ORDER) >= REMEMBERED:
+            del _IN_ORDER[next(iter(_IN_ORDER))]
+        known = _IN_ORDER[id(graph)] = graph, ordered, found if ordered is graph else blocks(ordered)
+    return known[1:]
+
+
+REMEMBERED = 16
+"""Graphs whose blocks are remembered. Chosen: plans of one network ask for few."""
+_IN_ORDER: dict[int, tuple[Graph, Graph, tuple[Block, ...]]] = {}
+"""By identity graphs, kept so that nothing else gets their numbers, as they are in order, and their blocks."""
 
 
 def contiguous(graph: Graph, found: Sequence[Block]) -> Graph:

@@ -35,6 +35,7 @@ RATES: dict[str, tuple[float, float]] = {
     "landings": (0.0005, 3e-07),
     "marginals": (1.4e-05, 9.2e-09),
     "moves": (0.0006, 1.5e-08),
+    "needs": (0.0001, 0),
     "networks": (5e-05, 1.6e-08),
     "nodes": (1e-05, 0),
     "passages": (0.05, 0.0003),

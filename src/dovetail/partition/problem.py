@@ -16,7 +16,7 @@ from dovetail.cost.estimate import ShareCosts
 from dovetail.errors import UnsupportedError, UsageError
 from dovetail.hardware.shares import Floats
 from dovetail.ir import Axis, Conv, Graph, Node, Op, Region, whole
-from dovetail.ir.branches import Block, blocks, contiguous
+from dovetail.ir.branches import Block, in_order
 from dovetail.partition.boards.relaxation import Pool, Share
 from dovetail.partition.cost_model import CostModel, Rates
 from dovetail.partition.effort import spend
@@ -80,10 +80,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         if self.forks is None:
-            found = blocks(self.graph)
-            ordered = contiguous(self.graph, found)
-            object.__setattr__(self, "forks", found if ordered is self.graph else blocks(ordered))
+            ordered, forks = in_order(self.graph)
             object.__setattr__(self, "graph", ordered)
+            object.__setattr__(self, "forks", forks)
         object.__setattr__(self, "memo", self.memo.about(self.graph, self.platform, self.costs))
         for name in self.fixed:
             if name not in self.order:

@@ -32,6 +32,7 @@ from dovetail.partition.explain.sensitivity import intervals, limited_by
 from dovetail.partition.explain.thrift import spare
 from dovetail.partition.interval.busy import busiest
 from dovetail.partition.interval.weights import rank_interval
+from dovetail.partition.memo import Cache, Memo
 from dovetail.partition.options import PROOF, Options
 from dovetail.partition.peers.dynamic import dp
 from dovetail.partition.peers.linear import ilp, lp
@@ -48,9 +49,12 @@ from dovetail.platform.device import Platform
 
 TIMELY = 0.6
 """Part of the time within which comparisons with plans in which nodes are elsewhere are begun. Chosen, not measured."""
-MOVED = 0.1
+MOVED = 0.03
 """By what fraction cuts between the candidates' positions make plans better at the most. Chosen: 1.4 % was seen (search.md)."""
-
+GOOD = 0.0025
+"""Gap of an earlier answer from which on it is not sought again. Chosen: half of what plans with any switch may be better."""
+FIRST: Cache[tuple[object, ...], dict[str, tuple[Assignment, Evaluation]]] = Cache()
+"""Plans that anyone would try first, by goal and limits."""
 
 Solver = Callable[[Problem, Known, float, float], tuple[Answer, tuple[str, ...]]]
 """From a question, legal plans, a deadline and the gap that will do to an answer, and notes on what its bound covers."""
@@ -149,7 +153,7 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assignment | None = None,
-         costs: CostModel | None = None, ceiling: float = inf, begun: Plan | None = None) -> Plan:
+         costs: CostModel | None = None, ceiling: float = inf, begun: Plan | None = None, memo: Memo | None = None) -> Plan:
     """The best plan a solver finds, judged by `evaluate`, with a bound no candidate plan can beat.
 
     `exact` is never worse than the best baseline; `fixed` pins nodes to given splits. `makespan_s` is left to the schedule.
@@ -159,20 +163,22 @@ def plan(graph: Graph, platform: Platform, options: Options = PROOF, fixed: Assi
     say so.
 
     With a `ceiling` for `exact`, which is reached elsewhere, the plan may be worse than that, and its bound as low. `begun` is
-    an answer of `exact` to the same question: the plan is never worse, and not sought again where that is proven optimal.
+    an answer of `exact` to the same question: the plan is never worse, and not sought again where that is nearly proven. `memo`
+    is what was found out for the same graph, platform, costs and fixed nodes.
 
     Raises:
         InfeasibleError: no plan keeps the limits; it names one and by how much it is missed.
         UsageError: an unknown solver.
     """
     _solver(options.solver)
-    problem = question(graph, platform, options, fixed or {}, DeviceCosts() if costs is None else costs)
+    problem = question(graph, platform, options, fixed or {}, DeviceCosts() if costs is None else costs, memo)
     with counted(options.time_limit_s) as meter:
         found = _planned(problem, graph, options, inf if limited(options) or options.solver != "exact" else ceiling, begun)
         return replace(found, notes=(*found.notes, meter.note())) if meter.hurried else found
 
 
-def question(graph: Graph, platform: Platform, options: Options, fixed: Assignment, costs: CostModel) -> Problem:
+def question(graph: Graph, platform: Platform, options: Options, fixed: Assignment, costs: CostModel,
+             memo: Memo | None = None) -> Problem:
     """The problem that options pose.
 
     Raises:
@@ -182,7 +188,7 @@ def question(graph: Graph, platform: Platform, options: Options, fixed: Assignme
     if options.mode is Mode.SEQUENTIAL and interval_s is not None:
         latency_s, interval_s = min(interval_s, inf if latency_s is None else latency_s), None
     problem = Problem(graph, platform, costs, options.goal, options.mode, options.budget == "shared", latency_s,
-                      options.max_energy_j, interval_s, dict(fixed), off_grid=options.off_grid)
+                      options.max_energy_j, interval_s, dict(fixed), off_grid=options.off_grid, memo=memo or Memo())
     if not graph.nodes:
         raise UsageError(f"model {graph.name}: it has no nodes; there is nothing to plan")
     for name, split in problem.fixed.items():
@@ -254,22 +260,25 @@ def _planned(problem: Problem, graph: Graph, asked: Options, ceiling: float, beg
 
 
 @_uncollected()
-def best_baseline(graph: Graph, platform: Platform, options: Options, fixed: Assignment, costs: CostModel) -> float:
+def best_baseline(graph: Graph, platform: Platform, options: Options, fixed: Assignment, costs: CostModel, memo: Memo) -> float:
     """The objective of the best plan that anyone would try first; infinite where none keeps the limits."""
-    problem = question(graph, platform, options, fixed, costs)
+    problem = question(graph, platform, options, fixed, costs, memo)
     with counted(options.time_limit_s):
         return min((e.objective for _, e in _baselines(problem).values() if e.feasible), default=inf)
 
 
 def _baselines(problem: Problem) -> dict[str, tuple[Assignment, Evaluation]]:
     """Plans that anyone would try first, by name."""
-    return {name: (a, evaluate(problem, a)) for name, choose in BASELINES.items() if (a := choose(problem)) is not None}
+    key, known = (problem.goal, problem.max_latency_s, problem.max_energy_j, problem.max_interval_s), problem.memo.of(FIRST)
+    if key not in known:
+        known[key] = {name: (a, evaluate(problem, a)) for name, choose in BASELINES.items() if (a := choose(problem)) is not None}
+    return known[key]
 
 
 def _answered(problem: Problem, asked: Options, known: Known, ceiling: float,
               begun: Plan | None) -> tuple[Answer, tuple[str, ...]]:
-    """What the solver answers, and what its bound covers; no search where an earlier answer is proven optimal."""
-    if begun is not None and begun.status is Status.OPTIMAL and begun.beyond == 0:
+    """What the solver answers, and what its bound covers; no search where an earlier answer is nearly proven."""
+    if begun is not None and begun.lower_bound >= begun.objective * (1 - GOOD) and begun.beyond == 0:
         return Answer((begun.assignment,), begun.lower_bound), begun.notes
     search = _solver(asked.solver) if ceiling == inf and begun is None else partial(
         exact, ceiling=ceiling, met=() if begun is None else (begun.assignment,))

@@ -90,6 +90,8 @@ MUCH = 4096
 """Layers to be played from which on a cut is looked at behind the others. Chosen, not measured."""
 NEAR = 1.005
 """Ratio of a latency to what a range promises at which the search ends. Chosen, not measured."""
+ABOUT = 1.1
+"""Ratio of two latencies that need not be told apart where any accelerator will do. Chosen, not measured."""
 NARROW = 1.01
 """Ratio of the ends of ranges that are not divided. Chosen, not measured."""
 STEADY = 0.98
@@ -470,10 +472,10 @@ class AcceleratorSearch:
         return self.steady
 
     def some(self) -> FoundAccelerator:
-        """An accelerator that fits, the quickest where all nodes share arrays."""
+        """An accelerator that fits, about the quickest where all nodes share arrays."""
         if self.cuts != (0,):
             return self._some()[0]
-        found, _ = self._with_least_block(0, self.span()[1], inf)
+        found, _ = self._with_least_block(0, self.span()[1], inf, ABOUT)
         if found is None:
             raise InfeasibleError(self._reason(self.span()[1]))
         return found
@@ -684,8 +686,11 @@ class AcceleratorSearch:
             return [*found, self.frames.layer(index, direct, most if self.folds else 0.0)]
         return [*found, self.frames.plain(index, engines.needs.min(axis=0))] if len(engines.needs) else found
 
-    def _with_least_block(self, cut: int, pace: int, most: float) -> tuple[FoundAccelerator | None, float]:
-        """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`)."""
+    def _with_least_block(self, cut: int, pace: int, most: float, near: float = 1.0) -> tuple[FoundAccelerator | None, float]:
+        """The fastest configuration that fits beside engines of a pace, and the fastest of which fractions fit (or `most`).
+
+        None is looked at that may not be faster by the ratio `near`.
+        """
         room, best, least = self.room(cut, pace), cast("tuple[Chosen, BlockOption] | None", None), most
         if np.any(room.left < -TOLERANCE):
             return None, inf
@@ -693,7 +698,7 @@ class AcceleratorSearch:
             chosen = self.choose(cut, pace, ())
             return (self.made(cut, pace, chosen, ()) if chosen.fill <= 1 else None), 0.0 if chosen.bound <= 1 else inf
         for offer in self.blocks.promising(cut, room, most, alone=True):
-            if offer.clocks >= least:
+            if offer.clocks * near >= least:
                 break
             option = offer.price(least)
             if option is None or option.latency >= least or not room.holds(np.array([option.needs]))[0]:

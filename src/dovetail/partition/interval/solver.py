@@ -26,6 +26,7 @@ from dovetail.partition.exact.cuts import Limit, Network, Priced, completions, f
 from dovetail.partition.exact.elimination import CORE, thin
 from dovetail.partition.exact.fronts import fronts_of
 from dovetail.partition.exact.labels import FEW_LABELS, MOST_LABELS, FoundPath, Search
+from dovetail.partition.exact.price_search import LEAST_ROUNDS
 from dovetail.partition.exact.solver import Answer
 from dovetail.partition.exact.tree import Tree
 from dovetail.partition.interval.changes import Changes
@@ -98,7 +99,9 @@ class _Search:
             first = Weighed(-inf, np.array([start[name] for name in self.ledger.names]),
                             np.array([start.get(x.name, 0.0) for x in self.net.limits]))
         alike = before is not None and [x.name for x in before.net.limits] == [x.name for x in self.net.limits]
-        found = best_weights(self._answer, first, self.best, deadline, known=before.cuts if before is not None and alike else ())
+        known = before.cuts if before is not None and alike else ()
+        found = best_weights(self._answer, first, self.best, deadline, known=known,
+                             least_rounds=1 if known else LEAST_ROUNDS // (2 if start else 1))
         self.to_go = completions(self.net, self.ledger.costs(found.weights, found.prices))
         return found
 
@@ -365,7 +368,7 @@ def shortest_interval(problem: Problem, choices: list[PricedSplits], tree: Tree,
         first = _Search(problem, core, ceiling, gap)
         first.adopt(begun)
         ending = halfway(deadline)
-        found = first.weigh({}, halfway(ending))
+        found = first.weigh(ranking.prices, halfway(ending))
         first.polish(ending)
         bound = first.fit(found, ending)
         first.exchange(found, bound, ending)

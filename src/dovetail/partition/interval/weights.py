@@ -58,7 +58,7 @@ Cut = tuple[Floats, Floats]
 
 
 def best_weights(answer: Callable[[Floats, Floats], WeightedReply], start: Weighed, ceiling: float, deadline: float,
-                 rounds: int = ROUNDS, known: Sequence[Cut] = ()) -> Weighed:
+                 rounds: int = ROUNDS, known: Sequence[Cut] = (), least_rounds: int = LEAST_ROUNDS) -> Weighed:
     """Weights (which sum to one) and prices with the largest bound, by cutting planes taken from inside.
 
     `known` are planes of plans met before; every plan gives one, wherever it was met.
@@ -76,7 +76,7 @@ def best_weights(answer: Callable[[Floats, Floats], WeightedReply], start: Weigh
         upper, target_weights, target_prices = largest_mixture(np.array([b for b, _ in cuts]), np.array([s for _, s in cuts]))
         if upper - best.bound <= SETTLED * abs(upper) or best.bound >= ceiling or stalled > STALLED:
             break
-        if number >= (1 if known else LEAST_ROUNDS) and worked() > deadline:
+        if number >= least_rounds and worked() > deadline:
             break
         # A point near the best one so far cuts more than a corner; every other time without success the corner is tried.
         part = INWARD if better or number % 2 else 1.0
@@ -161,4 +161,5 @@ def rank_interval(problem: Problem, tree: Tree, ceiling: float, deadline: float)
     found = best_weights(answer, even_weights(len(ledger.names), len(binding)), ceiling, deadline,
                          4 * len(ledger.names))
     least = [m - float(found.prices.sum()) for m in marginals(tree, ledger.costs(found.weights, found.prices))]
-    return Ranking([np.maximum(a, own.engines) for a, own in zip(least, ledger.busy, strict=True)], {})
+    weights = dict(zip(ledger.names, found.weights.tolist(), strict=True))
+    return Ranking([np.maximum(a, own.engines) for a, own in zip(least, ledger.busy, strict=True)], weights)
