@@ -151,3 +151,59 @@ def test_what_drives_little_or_a_clock_has_no_copies() -> None:
     assert copy_drivers(design, "top", 4) == 0
     design["modules"]["top"]["cells"]["word00"]["connections"]["CLK"] = [30]
     assert copy_drivers(design, "top", 2) == 0
+
+
+def table(wires: dict[str, Any], out: int, kind: str = "LUT4") -> dict[str, Any]:
+    wires = {port: [bit] for port, bit in wires.items()}
+    return {"type": kind, "parameters": {}, "connections": {**wires, "Z": [out]},
+            "port_directions": {**dict.fromkeys(wires, "input"), "Z": "output"}}
+
+
+def module_of(cells: dict[str, Any]) -> dict[str, Any]:
+    return {"modules": {"top": {"cells": cells, "ports": {}}}}
+
+
+def test_what_enables_many_registers_drives_logic_by_itself_and_them_by_copies() -> None:
+    words = {f"word{i:02}": register(100 + i, 200 + i, CE=[30]) for i in range(20)}
+    design = module_of({"enable": table({"A": 10, "B": 11}, 30), "count": table({"A": 30}, 31), **words})
+    assert copy_drivers(design, "top", 16) == 2
+    cells = design["modules"]["top"]["cells"]
+    assert cells["count"]["connections"]["A"] == [30]
+    assert [cells[f"word{i:02}"]["connections"]["CE"] for i in range(20)] == [
+        *[cells["enable_copy1"]["connections"]["Z"]] * 10, *[cells["enable_copy2"]["connections"]["Z"]] * 10]
+    assert all(cells[f"enable_copy{n}"]["connections"]["A"] == [10] for n in (1, 2))
+    few = module_of({"enable": table({"A": 10}, 30), "count": table({"A": 30}, 31), **dict(list(words.items())[:16])})
+    assert copy_drivers(few, "top", 32) == 0
+
+
+def test_a_register_that_drives_several_instances_has_a_copy_for_each() -> None:
+    cells = {"a.may": register(10, 30), "a.step": table({"A": 30}, 31), "b.load": table({"A": 30}, 32),
+             "b.again": table({"A": 30}, 33)}
+    design = module_of(cells)
+    assert copy_drivers(design, "top") == 1
+    (copy,) = set(cells) - {"a.may", "a.step", "b.load", "b.again"}
+    assert cells["a.step"]["connections"]["A"] == [30]
+    assert cells["b.load"]["connections"]["A"] == cells["b.again"]["connections"]["A"] == cells[copy]["connections"]["Q"] != [30]
+    assert copy_drivers(module_of({**cells, "b.word": register(30, 40)}), "top") == 0  # data goes where it goes
+
+
+def test_copies_of_logic_are_driven_by_the_copies_of_its_registers() -> None:
+    words = {f"a.word{i:02}": register(100 + i, 200 + i, CE=[30]) for i in range(20)}
+    cells = {"b.may": register(10, 20), "b.step": table({"A": 20}, 21), "a.load": table({"A": 20}, 30),
+             "a.count": table({"A": 30}, 31), **words}
+    assert copy_drivers(module_of(cells), "top") == 2
+    assert cells["a.load"]["connections"]["A"] == cells["a.load_copy1"]["connections"]["A"] == [20]
+    assert cells["b.step"]["connections"]["A"] == cells["b.may_copy1"]["connections"]["Q"]
+
+
+def test_a_choice_between_tables_is_copied_with_its_tables() -> None:
+    words = {f"word{i:02}": register(100 + i, 200 + i, CE=[30]) for i in range(20)}
+    cells = {"low": table({"A": 10}, 20), "high": table({"A": 11}, 21), "count": table({"A": 30}, 31), **words,
+             "enable": table({"BLUT": 20, "ALUT": 21, "C0": 12}, 30, "PFUMX")}
+    assert copy_drivers(module_of(cells), "top") == 3
+    copy = cells["enable_copy1"]["connections"]
+    assert copy["Z"] == cells["word00"]["connections"]["CE"] != [30]
+    assert copy["C0"] == [12]
+    assert copy["BLUT"] == cells["enable_copy1_BLUT"]["connections"]["Z"] != [20]
+    assert cells["enable_copy1_BLUT"]["connections"]["A"] == [10]
+    assert cells["enable_copy1_ALUT"]["connections"]["A"] == [11]

@@ -18,7 +18,8 @@ from dovetail.numerics.fixed import divide_half_even
 from dovetail.runtime.proofs import yosys_command
 
 QUICK = {"pointwise", "31 bits a filter", "stride 2", "largest of 2x2", "sum of two scales", "depth 5", "depth 9, reserved",
-         "fork to 3", "three slices", "1 bit by 1 bit", "cells are whole", "cells in order", "registers", "3 bytes to 2"}
+         "fork to 3", "register slice", "three slices", "1 bit by 1 bit", "cells are whole", "cells in order", "registers",
+         "3 bytes to 2"}
 """Cases of one second or two, one of every family but the pair of products."""
 
 

@@ -18,20 +18,21 @@ module oneword_axi_in0_frame (
   output wire early,
   output wire late
 );
+reg started;
 reg [2:0] pixel;  // 0..5
 reg pixel_last;
+reg valid;
 reg [6:0] level;  // 0..66
 reg [527:0] held;
 reg filling;
 reg dropping;
-wire wanted = ~dropping & may_start;
+wire wanted = ~dropping & (started | may_start);
 wire offered = filling | (in_valid & wanted);
-wire valid = level >= 7'd3;
 wire pop = valid & out_ready;
 wire ends = pop & pixel_last;
 wire [6:0] after = ends ? 7'd0 : (pop ? (level - 7'd3) : level);  // 0..66
 wire [527:0] kept = ends ? 528'd0 : (pop ? {24'd0, held[527:24]} : held);
-wire takes = after < 7'd3;
+wire takes = ~(ends ? 1'd0 : (pop ? (level >= 7'd6) : (level >= 7'd3)));
 wire push = offered & takes;
 wire [511:0] fresh = filling ? 512'd0 : in_data;
 wire [1:0] place = after[1:0];  // 0..2
@@ -43,23 +44,27 @@ wire from_packet = push & ~filling;
 wire ends_early = 1'd0;
 wire ends_late = from_packet & ~in_last;
 assign in_ready = dropping | (takes & ~filling & wanted);
-assign active = filling | dropping;
-assign starved = 1'd0;
+assign active = started | filling | dropping;
+assign starved = started & takes & ~offered;
 assign taken = from_packet;
 assign done = push;
 assign early = ends_early;
 assign late = ends_late;
 always @(posedge clk)
   if (rst) begin
+    started <= 1'd0;
     pixel <= 3'd0;
     pixel_last <= 1'd0;
+    valid <= 1'd0;
     level <= 7'd0;
     held <= 528'd0;
     filling <= 1'd0;
     dropping <= 1'd0;
   end else begin
+    if (push) started <= 1'd0;
     if (pop) pixel <= pixel_last ? 3'd0 : (pixel + 3'd1);
     if (pop) pixel_last <= pixel == 3'd4;
+    valid <= push ? 1'd1 : ~takes;
     level <= push ? (after + 7'd64) : after;
     held <= push ? (kept | lifted_1) : kept;
     filling <= ends_early ? 1'd1 : (push ? 1'd0 : filling);

@@ -39,6 +39,9 @@ wire enable;
 wire in0_valid;
 wire in0_ready;
 wire [23:0] in0_data;
+wire in0_core_valid;
+wire in0_core_ready;
+wire [23:0] in0_core_data;
 wire [31:0] in0_frames;
 wire [31:0] in0_stalls;
 wire [31:0] in0_starved;
@@ -52,6 +55,9 @@ wire in0_error;
 wire out0_valid;
 wire out0_ready;
 wire [39:0] out0_data;
+wire out0_core_valid;
+wire out0_core_ready;
+wire [39:0] out0_core_data;
 wire [31:0] out0_frames;
 wire [31:0] out0_stalls;
 wire [31:0] out0_aborted;
@@ -60,6 +66,15 @@ wire [31:0] out0_high_water;
 wire out0_active;
 wire out0_waiting;
 wire out0_test_done;
+oneword_axi_in0_slice slice_in0 (
+  .clk(clk), .rst(soft_rst),
+  .in_valid(in0_valid),
+  .in_ready(in0_ready),
+  .in_data(in0_data),
+  .out_valid(in0_core_valid),
+  .out_ready(in0_core_ready),
+  .out_data(in0_core_data)
+);
 oneword_axi_in0 port_in0 (
   .clk(clk), .rst(rst),
   .out_valid(in0_valid),
@@ -84,6 +99,15 @@ oneword_axi_in0 port_in0 (
   .active(in0_active),
   .waiting(in0_waiting),
   .error(in0_error)
+);
+oneword_axi_out0_slice slice_out0 (
+  .clk(clk), .rst(soft_rst),
+  .out_valid(out0_valid),
+  .out_ready(out0_ready),
+  .out_data(out0_data),
+  .in_valid(out0_core_valid),
+  .in_ready(out0_core_ready),
+  .in_data(out0_core_data)
 );
 oneword_axi_out0 port_out0 (
   .clk(clk), .rst(rst),
@@ -154,12 +178,12 @@ oneword_axi_control control (
 );
 oneword core (
   .clk(clk), .rst(soft_rst),
-  .in0_valid(in0_valid),
-  .in0_ready(in0_ready),
-  .in0_data(in0_data),
-  .out0_valid(out0_valid),
-  .out0_ready(out0_ready),
-  .out0_data(out0_data)
+  .in0_valid(in0_core_valid),
+  .in0_ready(in0_core_ready),
+  .in0_data(in0_core_data),
+  .out0_valid(out0_core_valid),
+  .out0_ready(out0_core_ready),
+  .out0_data(out0_core_data)
 );
 endmodule
 `default_nettype wire

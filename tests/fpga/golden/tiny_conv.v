@@ -196,6 +196,7 @@ reg read_at_last;
 reg [15:0] word;
 wire push = in_valid;
 wire load = some & (~valid | out_ready);
+wire [1:0] change = push ? 2'd1 : -2'd1;  // -1..1
 assign out_valid = valid;
 assign out_data = word;
 (* no_rw_check, ram_style = "distributed", ramstyle = "MLAB, no_rw_check" *)
@@ -214,7 +215,7 @@ always @(posedge clk)
     read_at <= 5'd0;
     read_at_last <= 1'd0;
   end else begin
-    waiting <= (waiting + {4'd0, push}) - {4'd0, load};
+    if (push ^ load) waiting <= waiting + {{3{change[1]}}, change};
     some <= push | (|waiting[4:1]) | (some & ~load);
     valid <= load | (valid & ~out_ready);
     if (push) write_at <= write_at_last ? 5'd0 : (write_at + 5'd1);

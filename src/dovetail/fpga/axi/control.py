@@ -56,12 +56,12 @@ class Write:
     """A register write of this cycle."""
 
     happens: Signal
-    address: Signal
+    places: Mapping[int, Signal]
     value: Signal
     strobes: Signal
 
     def to(self, address: int) -> Expr:
-        return all_of(self.happens, compare("==", self.address, address))
+        return all_of(self.happens, self.places[address])
 
 
 def control_module(name: str, facts: Facts) -> Module:
@@ -131,11 +131,14 @@ def _constants(facts: Facts) -> dict[str, Expr]:
 
 
 def _write_channel(m: Module, writable: Sequence[int]) -> Write:
-    """Address and data are kept until both are there; AXI wants no combinational path from an input to an output."""
+    """Address and data are kept until both are there; AXI wants no combinational path from an input to an output.
+
+    A clock later the register they are for is known, and is written.
+    """
     awvalid, awaddr = m.input("awvalid"), m.input("awaddr", map_of.ADDRESS_BITS)
     wvalid, wdata, wstrb, bready = m.input("wvalid"), m.input("wdata", 32), m.input("wstrb", 4), m.input("bready")
-    has_address, has_data, answered = signal("has_address"), signal("has_data"), signal("answered")
-    happens = m.wire("write", all_of(has_address, has_data, ~answered))
+    has_address, has_data, answered, happens = (signal(s) for s in ("has_address", "has_data", "answered", "write"))
+    m.drive(happens, all_of(has_address, has_data, ~answered, ~happens), reset=0)
     m.drive(has_address, select(happens, 0, any_of(has_address, awvalid)), reset=0)
     m.drive(has_data, select(happens, 0, any_of(has_data, wvalid)), reset=0)
     m.drive(answered, any_of(happens, all_of(answered, ~bready)), reset=0)
@@ -143,10 +146,10 @@ def _write_channel(m: Module, writable: Sequence[int]) -> Write:
     value = m.register("write_value", wdata, ~has_data)
     strobes = m.register("write_strobes", wstrb, ~has_data)
     target = m.wire("write_address", pack([(ZERO, 2), (place, map_of.ADDRESS_BITS - 2)]))
-    known = any_of(*(compare("==", target, place) for place in writable))
-    answer = m.register("answer", select(known, map_of.OKAY, map_of.SLVERR), happens)
+    places = {known: m.register(f"writes_{known:03x}", compare("==", target, known)) for known in writable}
+    answer = m.register("answer", select(any_of(*places.values()), map_of.OKAY, map_of.SLVERR), happens)
     m.drive_outputs(awready=~has_address, wready=~has_data, bvalid=answered, bresp=answer)
-    return Write(happens, target, value, strobes)
+    return Write(happens, places, value, strobes)
 
 
 def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mapping[str, Mapping[str, Signal]], facts: Facts,
@@ -156,16 +159,19 @@ def _sequencer(m: Module, write: Write, places: Mapping[str, int], flags: Mappin
     asked = {f.name: write.value.bit(f.start)
              for f in (map_of.ENABLE, map_of.SOFT_RESET, map_of.ABANDON, map_of.CLEAR, map_of.SELF_TEST, map_of.HOLD)}
     asked |= {map_of.SELF_TEST.name: ZERO} if facts.links else {}
-    test = m.wire("start_test", all_of(control, asked["SELF_TEST"]))
-    start = m.wire("start_reset", all_of(control, any_of(asked["SOFT_RESET"], asked["SELF_TEST"])))
+    starts = m.wire("starts", all_of(control, any_of(asked["SOFT_RESET"], asked["SELF_TEST"])))
+    # A reset goes everywhere, so what it comes from is kept for a clock, and all that happens with it too.
+    start = m.register("start_reset", starts, reset=0)
+    test = m.register("start_test", all_of(control, asked["SELF_TEST"]), reset=0)
+    clears = m.register("start_clear", all_of(control, any_of(asked["CLEAR"], asked["SELF_TEST"])), reset=0)
     enable = signal("enable_bit")
     m.drive(enable, asked["ENABLE"], control, 1)
-    clear = m.register("clear_pulse", all_of(control, any_of(asked["CLEAR"], asked["SELF_TEST"])), reset=0)
+    clear = m.register("clear_pulse", clears, reset=0)
     left = signal("reset_left", 0, RESET_CYCLES - 1)
     running = any_of(compare("!=", left, 0), *_held(m, control, asked["HOLD"], facts))
     m.drive(left, select(start, RESET_CYCLES - 1, select(compare("!=", left, 0), left - 1, 0)), reset=RESET_CYCLES - 1)
     soft_rst = m.register("soft_reset", any_of(start, running), reset=1)
-    abandon = m.register("abandon_bit", all_of(asked["SOFT_RESET"], asked["ABANDON"]), start, 1)
+    abandon = m.register("abandon_bit", all_of(asked["SOFT_RESET"], asked["ABANDON"]), starts, 1)
     waits, testing, done, passed = (signal(s) for s in ("test_waits", "test_runs", "test_done", "test_passed"))
     begin = m.wire("test_begins", all_of(waits, ~soft_rst))
     ended = m.wire("test_ends", all_of(testing, *(flags[f"OUT{i}"]["test_done"] for i in range(len(facts.outputs)))))

@@ -42,10 +42,10 @@ def update_masks(bus_bits: int) -> tuple[int, ...]:
 
 
 def updated(module: Module, state: Signal, word: Signal) -> Expr:
-    """The state after one more word, whose lowest byte came first."""
+    """The state after one more word, whose lowest byte came first: that of a clock ago."""
     masks = update_masks(word.width)
-    # Two parities instead of one over both, because a simulator is fast up to 64 bits.
-    return parities(module, "crc", [odd_of(parity(state, mask & ONES), parity(word, mask >> 32)) for mask in masks])
+    share = module.register("crc_share", parities(module, "crc_word", [parity(word, mask >> 32) for mask in masks]))
+    return parities(module, "crc", [odd_of(parity(state, mask & ONES), share.bit(i)) for i, mask in enumerate(masks)])
 
 
 def parities(module: Module, name: str, values: Sequence[Expr]) -> Expr:

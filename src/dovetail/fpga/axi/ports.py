@@ -19,16 +19,16 @@ FIFO_WORDS = 32
 
 
 def event_counter(m: Module, name: str, event: Expr, clear: Signal) -> Signal:
-    """Events since `clear`, modulo 2**32."""
-    value = signal(name, 0, ONES)
-    m.drive(value, select(clear, 0, value + event), reset=0)
+    """Events since `clear`, modulo 2**32, each counted a clock later."""
+    value, happened = signal(name, 0, ONES), m.register(f"{name}_event", all_of(event, ~clear), reset=0)
+    m.drive(value, select(clear, 0, value + happened), reset=0)
     return value
 
 
 def checksum(m: Module, word: Signal, step: Expr, clear: Signal) -> Expr:
-    """CRC-32 of the words of all steps since `clear`."""
-    state = signal("crc", 0, ONES)
-    m.drive(state, select(clear, ONES, updated(m, state, word)), any_of(clear, step), ONES)
+    """CRC-32 of the words of all steps since `clear`, each two clocks after its step."""
+    state, stepped = signal("crc", 0, ONES), m.register("crc_step", all_of(step, ~clear), reset=0)
+    m.drive(state, select(clear, ONES, updated(m, state, word)), any_of(clear, stepped), ONES)
     return const(ONES) - state
 
 
@@ -81,10 +81,11 @@ def input_port(name: str, port: StreamPort, number: int, bus_bits: int, bounds: 
     m.drive_outputs(out_valid=valid, out_data=data, active=parts["active"])
     output32(m, "frames", event_counter(m, "frame_count", parts["done"], clear))
     output32(m, "starved", event_counter(m, "starved_count", parts["starved"], clear))
-    early, late = event_counter(m, "early_count", parts["early"], clear), event_counter(m, "late_count", parts["late"], clear)
-    output32(m, "early", early)
-    output32(m, "late", late)
-    m.output("error", any_of(compare("!=", early, 0), compare("!=", late, 0)))
+    output32(m, "early", event_counter(m, "early_count", parts["early"], clear))
+    output32(m, "late", event_counter(m, "late_count", parts["late"], clear))
+    error = signal("length_error")
+    m.drive(error, select(clear, 0, any_of(error, parts["early"], parts["late"])), reset=0)
+    m.output("error", error)
     output32(m, "crc_value", checksum(m, word_data, parts["taken"], clear))
     return [m, fifo, frame, *test]
 
@@ -132,7 +133,8 @@ def output_port(name: str, port: StreamPort, bus_bits: int) -> list[Module]:
         ("out_valid", made), ("out_ready", wanted), ("out_data", data), ("out_last", last)), soft_rst))
     counts = m.wire("counts", all_of(made, wanted))
     test_ended = signal("test_ended")
-    m.drive(test_ended, select(soft_rst, 0, any_of(test_ended, all_of(counts, last, testing))), reset=0)
+    summed = m.register("test_summed", all_of(counts, last, testing, ~soft_rst), reset=0)  # the checksum is a clock behind
+    m.drive(test_ended, select(soft_rst, 0, any_of(test_ended, summed)), reset=0)
     written, word_in = m.wire("written", all_of(made, ~testing)), m.wire("word_in", pack([(data, bus_bits), (last, 1)]))
     word_valid, word, level = m.net("word_valid"), m.net("word", bus_bits + 1), m.net("fifo_level", FIFO_WORDS.bit_length())
     fifo = fifo_module(f"{name}_fifo", bus_bits + 1, FIFO_WORDS, level=True)

@@ -23,6 +23,7 @@ from dovetail.fpga.axi.pattern import pattern_frame
 from dovetail.fpga.axi.ports import input_port, output_port
 from dovetail.fpga.axi.striped import bus_widths, memory_modules, part_bytes, port_pins, striped_image
 from dovetail.fpga.design import Design, MemoryPort, StreamPort
+from dovetail.fpga.engines.stream import slice_module
 from dovetail.fpga.packing import BUS_BITS, as_pixels, to_packets
 from dovetail.fpga.rtl.expressions import ONE, Signal, signal
 from dovetail.fpga.rtl.modules import Instance, Module
@@ -237,12 +238,12 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
         known = None if port.loads else bounds.get(port.tensor)
         made = input_port(f"{name}_{port.name}", port, number, facts.bus_bits, None if known is None else (known.lo, known.hi))
         reports = (*INPUT_SOURCES.values(), *FLAGS["IN"])
-        control += _place(top, made[0], port, f"in{number}", True, facts.bus_bits, reports, core)
+        control += _place(top, made, port, f"in{number}", True, facts.bus_bits, reports, core)
         modules += made
     for number, port in enumerate(design.outputs):
         made = output_port(f"{name}_{port.name}", port, facts.bus_bits)
         reports = (*OUTPUT_SOURCES.values(), *FLAGS["OUT"])
-        control += _place(top, made[0], port, f"out{number}", False, facts.bus_bits, reports, core)
+        control += _place(top, made, port, f"out{number}", False, facts.bus_bits, reports, core)
         modules += made
     if design.memory is not None:
         made = memory_modules(f"{name}_memory", design.memory, memory_bits, len(port_image(design)))
@@ -258,13 +259,22 @@ def shell_files(name: str, design: Design, facts: Facts, bounds: Mapping[str, Ra
     return {f"{m.name}.v": print_module(m) for m in (top, *modules)}
 
 
-def _place(top: Module, module: Module, port: StreamPort, label: str, inward: bool, bus_bits: int, reports: tuple[str, ...],
-           core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
-    """Instantiate a port's module between bus and core; returns the control module's pins for what it reports."""
-    wires = {part: top.net(f"{label}_{part}", port.data_bits if part == "data" else 1) for part in ("valid", "ready", "data")}
-    core += [(f"{port.name}_{part}", wire) for part, wire in wires.items()]
-    side = "out" if inward else "in"
+def _place(top: Module, made: list[Module], port: StreamPort, label: str, inward: bool, bus_bits: int,
+           reports: tuple[str, ...], core: list[tuple[str, Signal]]) -> list[tuple[str, Signal]]:
+    """Instantiate a port's module between bus and core, and a register slice between it and the core, which lie apart.
+
+    Returns the control module's pins for what the port reports; the slice's module joins those that are `made`.
+    """
+    module, sliced = made[0], slice_module(f"{made[0].name}_slice", port.data_bits)
+    made.append(sliced)
+    wires, behind = ({part: top.net(f"{stem}_{part}", port.data_bits if part == "data" else 1)
+                      for part in ("valid", "ready", "data")} for stem in (label, f"{label}_core"))
+    core += [(f"{port.name}_{part}", wire) for part, wire in behind.items()]
+    side, other = ("out", "in") if inward else ("in", "out")
     pins = [(f"{side}_{part}", wire) for part, wire in wires.items()]
+    top.instances.append(Instance(sliced.name, f"slice_{label}", (
+        *((f"{other}_{part}", wire) for part, wire in wires.items()),
+        *((f"{side}_{part}", wire) for part, wire in behind.items())), signal("soft_rst")))
     stem = f"{'s' if inward else 'm'}_axis_{port.name}_"
     pins += [(pin.removeprefix(stem), signal(pin, 0, (1 << width) - 1)) for pin, width, _ in stream_pins(port, bus_bits, inward)]
     names = ("soft_rst", "abandon", "clear", "testing", *(("enable",) if inward else ()))

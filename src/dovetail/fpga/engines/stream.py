@@ -10,7 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dovetail.fpga.design import Beats
-from dovetail.fpga.rtl.expressions import ONE, ZERO, Const, Expr, Signal, all_of, any_bit, any_of, compare, pack, signal
+from dovetail.fpga.rtl.expressions import (
+    ZERO,
+    Const,
+    Expr,
+    Signal,
+    all_of,
+    any_bit,
+    any_of,
+    compare,
+    odd_of,
+    pack,
+    select,
+    signal,
+)
 from dovetail.fpga.rtl.modules import Instance, Memory, Module
 from dovetail.hardware.folds import LUT_MEMORY_DEPTH
 from dovetail.hardware.streaming import CREDIT_RESERVE, Cycles, output_fifo_depth
@@ -165,13 +178,17 @@ def fifo_module(name: str, width: int, depth: int, report: bool = False, level: 
     in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
     count, waiting = signal("count", 0, depth), signal("waiting", 0, depth)
     valid, some = signal("valid"), signal("some")
-    room: Expr = ONE if reserved else m.wire("room", compare("!=", count, depth))
-    push = m.wire("push", all_of(in_valid, room))
+    full = signal("full")
+    push = m.wire("push", in_valid if reserved else all_of(in_valid, ~full))
     load = m.wire("load", all_of(some, any_of(~valid, out_ready)))
+    # What comes is known early, what leaves late: that decides whether to count, not how far.
+    change = m.wire("change", select(push, 1, -1))
     if not reserved:
-        m.drive(count, count + push - m.wire("pop", all_of(valid, out_ready)), reset=0)
-        m.output("in_ready", room)
-    m.drive(waiting, waiting + push - load, reset=0)
+        pop = m.wire("pop", all_of(valid, out_ready))
+        m.drive(count, count + change, odd_of(push, pop), 0)
+        m.drive(full, all_of(~pop, any_of(full, all_of(push, compare("==", count, depth - 1)))), reset=0)
+        m.output("in_ready", ~full)
+    m.drive(waiting, waiting + change, odd_of(push, load), 0)
     # Whether any are waiting is known with their number: asking it would delay all that leaves.
     several = any_bit(waiting.bits(1, waiting.width - 1)) if waiting.width > 1 else ZERO
     m.drive(some, any_of(push, several, all_of(some, ~load)), reset=0)
@@ -200,6 +217,21 @@ def reserved_fifo(module: Module, name: str, depth: int, push: tuple[Signal, Sig
     ports = ("in_valid", "in_data", "out_valid", "out_ready", "out_data")
     module.instances.append(Instance(fifo.name, name, tuple(zip(ports, (*push, *pop), strict=True))))
     return fifo
+
+
+def slice_module(name: str, width: int) -> Module:
+    """A register slice: a stream one clock later, without a path through it forwards or backwards, at a beat every clock."""
+    m = Module(name, (f"Register slice of {width} bits.",))
+    in_valid, in_data, out_ready = m.input("in_valid"), m.input("in_data", width), m.input("out_ready")
+    valid, kept = signal("valid"), signal("kept")
+    first, second = (signal(s, 0, (1 << width) - 1) for s in ("first", "second"))
+    moves = m.wire("moves", any_of(~valid, out_ready))
+    m.drive(valid, any_of(in_valid, kept, ~moves), reset=0)
+    m.drive(kept, all_of(~moves, any_of(kept, in_valid)), reset=0)
+    m.drive(first, select(kept, second, in_data), moves)
+    m.drive(second, in_data, ~kept)
+    m.drive_outputs(in_ready=~kept, out_valid=valid, out_data=first)
+    return m
 
 
 def fork_module(name: str, width: int, branches: int) -> Module:

@@ -13,7 +13,7 @@ from dovetail.fpga.assemble import build_design
 from dovetail.fpga.engines.lane import constants_of, lane_module, ranges_of
 from dovetail.fpga.engines.layers import Rescale
 from dovetail.fpga.engines.soft import soft_multiplier
-from dovetail.fpga.engines.stream import fifo_module, fork_module
+from dovetail.fpga.engines.stream import fifo_module, fork_module, slice_module
 from dovetail.fpga.engines.twin import twin_module
 from dovetail.fpga.network import make_network
 from dovetail.fpga.proofs import framing, lanes, parts, wanted
@@ -122,8 +122,8 @@ def nodes() -> list[Case]:
 # Streams.
 
 def streams() -> list[Case]:
-    """FIFOs and forks."""
-    found = []
+    """FIFOs, register slices and forks."""
+    found = [Case("register slice", "FIFO", texts(slice_module("fifo", 2)), "fifo", _fifo)]
     for depth in (1, 2, 3, 5, 8, 16, 33, 64):
         fifo = fifo_module("fifo", 2, depth)
         found.append(Case(f"depth {depth}", "FIFO", texts(fifo), "fifo", _fifo))

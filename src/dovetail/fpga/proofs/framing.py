@@ -173,8 +173,12 @@ def _registers(files: Files, yosys: Sequence[str]) -> Iterator[Proof]:
 
 def prove_registers(top: str, files: Files, yosys: Sequence[str]) -> Proof:
     """The rules of AXI4-Lite at a shell's register port."""
-    rules: dict[str, Rule] = {"a read is looked up or answered, not both": lambda v, see: v.make(
-        "BV_NOT", [v.make("BV_AND", [see("looking"), see("read_answered")])])}
+    rules: dict[str, Rule] = {
+        "a read is looked up or answered, not both": lambda v, see: v.make(
+            "BV_NOT", [v.make("BV_AND", [see("looking"), see("read_answered")])]),
+        "a write has address and data, and no answer yet": lambda v, see: implied(v, see("write"), all_hold(
+            v, see("has_address"), see("has_data"), v.make("BV_NOT", [see("answered")]))),
+    }
     steps: dict[str, StepRule] = {
         "a write's answer stays until it is taken": stays("answered", "bready", "answer"),
         "a read's answer stays until it is taken": stays("read_answered", "rready", "read_word", "read_answer"),
@@ -185,7 +189,7 @@ def prove_registers(top: str, files: Files, yosys: Sequence[str]) -> Proof:
         "a read is looked up when it came": _came("looking", "arvalid"),
     }
     begins: dict[str, Rule] = {f"{name} is 0": partial(_empty, name)
-                               for name in ("has_address", "has_data", "answered", "looking", "read_answered")}
+                               for name in ("has_address", "has_data", "write", "answered", "looking", "read_answered")}
     return obligations.prove_invariant(top, "AXI shell", "AXI4-Lite: answers stay, and each request has one",
                                        read_netlist(files, top, yosys), Inductive(rules, steps, begins=begins))
 

@@ -17,11 +17,22 @@ from typing import Any
 
 MEMORY_PORT_BITS = 18
 """Data bits of a port of a block memory."""
-MOST_LOADS = 128
-"""Inputs that a cell drives by itself: about those of 16 tiles of 8 registers, whose wires are still short."""
-DRIVERS = {"TRELLIS_FF": "Q", "LUT4": "Z"}
+MOST_LOADS = 64
+"""Inputs that a cell drives by itself: about those of 8 tiles of 8 registers, whose wires are still short."""
+FEW = 16
+"""Registers that an enable or a reset drives beside logic, without a copy for them."""
+ENABLES = ("CE", "LSR")
+"""Inputs of a register that hold it or reset it."""
+LOGIC = ("LUT4", "CCU2C", "PFUMX", "L6MUX21")
+"""Cells without a clock."""
+REGISTER = "TRELLIS_FF"
+DRIVERS = {REGISTER: "Q", "LUT4": "Z", "PFUMX": "Z", "L6MUX21": "Z"}
 """Cells that may have copies, with their output."""
+SLICE_INPUTS = {"PFUMX": ("ALUT", "BLUT"), "L6MUX21": ("D0", "D1")}
+"""Inputs that are wires inside a slice."""
 Cell = dict[str, Any]
+Load = tuple[str, str, int]
+"""An input: its cell, its port, and which bit of that."""
 
 
 def absorb_output_registers(netlist: dict[str, Any], top: str) -> int:
@@ -67,37 +78,68 @@ def absorb_product_registers(netlist: dict[str, Any], top: str) -> int:
 
 
 def copy_drivers(netlist: dict[str, Any], top: str, most: int = MOST_LOADS) -> int:
-    """Give cells that drive more than `most` inputs copies of themselves, one for every so many; returns how many.
+    """Give cells that drive much, or that drive distant inputs, copies of themselves; returns how many.
 
-    Enables and resets reach hundreds of registers all over the chip. A copy has the same inputs, so it is the same at every
-    clock; inputs of one instance get one copy, since they follow each other by name. Clocks have wires of their own.
+    A copy has the same inputs, so it is the same at every clock. What enables or resets more than `FEW` registers has copies for
+    them, apart from logic, which may lie elsewhere; a register that drives several instances has a copy for each. None drives
+    more than `most` inputs, of which those of one instance follow each other by name. Clocks have wires of their own.
     """
     module = netlist["modules"][top]
     cells: dict[str, Cell] = module["cells"]
-    loads = defaultdict[int | str, list[tuple[str, str, int]]](list)
+    before, free = len(cells), _free_bit(module)
+    for registers in (False, True):  # what is copied first may be driven by copies of its own
+        loads = _loads(cells)
+        made = {cell["connections"][DRIVERS[cell["type"]]][0]: name for name, cell in cells.items() if cell["type"] in DRIVERS}
+        for name, cell in list(cells.items()):
+            driven = loads[cell["connections"][DRIVERS[cell["type"]]][0]] if cell["type"] in DRIVERS else []
+            if (cell["type"] == REGISTER) != registers or any(port.startswith("CLK") for _, port, _ in driven):
+                continue
+            for number, group in enumerate(_groups(cells, cell, driven, most)[1:], 1):
+                for load, port, place in group:
+                    cells[load]["connections"][port][place] = free
+                free = _copy(cells, made, name, f"{name}_copy{number}", free)
+    return len(cells) - before
+
+
+def _loads(cells: dict[str, Cell]) -> defaultdict[int | str, list[Load]]:
+    """The inputs that every bit drives, by name."""
+    loads = defaultdict[int | str, list[Load]](list)
     for name in sorted(cells):
         for port, bits in cells[name]["connections"].items():
             if cells[name]["port_directions"][port] == "input":
                 for place, bit in enumerate(bits):
                     loads[bit].append((name, port, place))
-    free, copies = _free_bit(module), 0
-    for name, cell in list(cells.items()):
-        output = DRIVERS.get(cell["type"])
-        driven = [] if output is None else loads[cell["connections"][output][0]]
-        if output is None or len(driven) <= most or any(port.startswith("CLK") for _, port, _ in driven):
-            continue
-        for start in range(most, len(driven), most):
-            own = {port: list(bits) for port, bits in cell["connections"].items()} | {output: [free]}
-            cells[f"{name}_copy{start // most}"] = {**cell, "connections": own}
-            for load, port, place in driven[start:start + most]:
-                cells[load]["connections"][port][place] = free
-            free, copies = free + 1, copies + 1
-    return copies
+    return loads
+
+
+def _copy(cells: dict[str, Cell], made: dict[int | str, str], name: str, own: str, free: int) -> int:
+    """Add a copy of a cell, and of what reaches it inside its slice alone; it gives the bit `free`. Returns the next free one."""
+    cell, output, free = cells[name], free, free + 1
+    wires = {port: list(bits) for port, bits in cell["connections"].items()} | {DRIVERS[cell["type"]]: [output]}
+    for port in SLICE_INPUTS.get(cell["type"], ()):
+        inner, wires[port] = made[wires[port][0]], [free]
+        free = _copy(cells, made, inner, f"{own}_{port}", free)
+    cells[own] = {**cell, "connections": wires}
+    return free
+
+
+def _groups(cells: dict[str, Cell], driver: Cell, driven: list[Load], most: int) -> list[list[Load]]:
+    """What each copy of a cell drives, the cell itself first."""
+    kinds = defaultdict[tuple[str, bool], list[Load]](list)
+    enables = sum(port in ENABLES for _, port, _ in driven) > FEW
+    apart = driver["type"] == REGISTER and all(port in ENABLES or cells[name]["type"] in LOGIC for name, port, _ in driven)
+    for load in driven:
+        kinds[load[0].rpartition(".")[0] if apart else "", enables and load[1] in ENABLES].append(load)
+    found = []
+    for group in kinds.values():
+        size = -(-len(group) // -(-len(group) // most))
+        found += [group[start:start + size] for start in range(0, len(group), size)]
+    return found
 
 
 def _is_plain(cell: Cell) -> bool:
     """A register without enable, set or reset."""
-    if cell["type"] != "TRELLIS_FF":
+    if cell["type"] != REGISTER:
         return False
     wires, choices = cell["connections"], cell["parameters"]
     enabled = choices.get("CEMUX", "1").strip() == "1" or wires.get("CE") == ["1"]
@@ -152,7 +194,7 @@ def _is_timed(cell: Cell) -> bool:
     """A register whose next value is one of its data, of itself and of a constant that a reset chooses."""
     wires, choices = cell["connections"], cell["parameters"]
     known = choices.get("CLKMUX", "CLK").strip(), choices.get("SRMODE", "LSR_OVER_CE").strip()
-    return bool(cell["type"] == "TRELLIS_FF" and wires.keys() >= {"DI", "LSR"} and known == ("CLK", "LSR_OVER_CE"))
+    return bool(cell["type"] == REGISTER and wires.keys() >= {"DI", "LSR"} and known == ("CLK", "LSR_OVER_CE"))
 
 
 @dataclass

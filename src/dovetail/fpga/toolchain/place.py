@@ -85,7 +85,7 @@ class Ecp5Netlist:
 
     @cached_property
     def key(self) -> str:
-        return content_key([self.yosys.version, "registers in memories and multipliers, local copies", self.top,
+        return content_key([self.yosys.version, "registers in memories and multipliers, copies by kind and place", self.top,
                             *(text for item in sorted(self.files.items()) for text in item)])
 
     def copy_to(self, folder: Path) -> None:
