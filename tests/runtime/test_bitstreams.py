@@ -10,7 +10,9 @@ import pytest
 
 from dovetail.cli import main
 from dovetail.errors import InfeasibleError, MissingToolError, ToolError, UsageError
-from dovetail.fpga.boards.bitstream import constraints, load_bitstream, order_code, routed
+from dovetail.fpga.boards.bitstream import constraints, load_bitstream, routed
+from dovetail.fpga.toolchain.ecp5 import ECP5
+from dovetail.fpga.toolchain.gowin import GW2A
 from dovetail.partition.plan import whole_on
 from dovetail.pipeline import compile as compile_model
 from dovetail.runtime.build import Build
@@ -61,8 +63,8 @@ def test_what_cannot_become_a_bitstream_is_refused(divided: Build, capsys: pytes
         assert main(["bitstream", str(divided.folder), option, value]) == 2
         assert capsys.readouterr().err.startswith(f"dovetail: {option} {value}: ")
     with pytest.raises(UsageError, match=r"^part LFE5U-85F: pins need the whole order code, with speed and package, such as LFE"):
-        order_code("LFE5U-85F")
-    assert order_code("LFE5U-85F-6BG381C") == ("85k", "CABGA381", "6")
+        ECP5.order_code("LFE5U-85F")
+    assert ECP5.order_code("LFE5U-85F-6BG381C") == ("85k", "CABGA381", "6")
 
 
 def test_a_chip_that_is_too_slow_is_refused_with_the_clock_it_reaches(tmp_path: Path) -> None:
@@ -73,15 +75,19 @@ def test_a_chip_that_is_too_slow_is_refused_with_the_clock_it_reaches(tmp_path: 
     chip = chip_of("ulx3s")
     with pytest.raises(InfeasibleError, match=r"^r5_top: routed at 59.9 MHz, and its clock is 60 MHz \(slowest: from link.crc to "
                                               r"link.crc: .*\); give --mhz 59 or another --seed$"):
-        routed(chip, tmp_path)
+        routed(chip, ECP5, tmp_path)
     slower = replace(chip, generator=replace(chip.generator, hz=50e6))
-    assert routed(slower, tmp_path).used == {"DP16KD": 5}
+    assert routed(slower, ECP5, tmp_path).used == {"DP16KD": 5}
 
 
 def test_constraints_name_every_pin() -> None:
-    text = constraints(chip_of("ulx3s"))
+    (text,) = constraints(chip_of("ulx3s"), ECP5).values()
     for line in ('LOCATE COMP "clock" SITE "G2";', 'FREQUENCY PORT "clock" 25 MHZ;', 'LOCATE COMP "led[7]" SITE "H3";',
                  'IOBUF PORT "reset_n" IO_TYPE=LVCMOS33 PULLMODE=UP;'):
+        assert line in text.splitlines()
+    (text,) = constraints(chip_of("tang-primer-20k"), GW2A).values()
+    for line in ('IO_LOC "clock" H11;', 'IO_PORT "clock" IO_TYPE=LVCMOS33 PULL_MODE=NONE;', 'IO_LOC "led[3]" L16;',
+                 'IO_PORT "reset_n" IO_TYPE=LVCMOS33 PULL_MODE=UP;'):
         assert line in text.splitlines()
 
 

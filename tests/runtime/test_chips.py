@@ -29,7 +29,7 @@ from tests.fpga.shells import two_inputs
 from tests.runtime.conftest import DIVIDED, whole_on
 
 pytestmark = pytest.mark.verilator
-BOARDS = ("ulx3s",)
+BOARDS = ("ulx3s", "tang-primer-20k")
 FRAMES = 20
 SIMULATED_SILENCE_BITS = 12
 """Bits of silence after which a message is given up: fewer than on a board, because a simulation is slower than its host."""
@@ -170,7 +170,7 @@ def test_chips_that_cannot_be_are_refused() -> None:
         chip_top(shell, top, "ecp5", design_hz=20e6)
     with pytest.raises(UnsupportedError, match=r"^clock of 700 MHz from 25 MHz: no divisors of ecp5 come within 5 %; choose an"):
         chip_top(shell, top, "ecp5", design_hz=700e6)
-    with pytest.raises(UnsupportedError, match=r"^top for family xcu: no clock generator is known; possible are ecp5"):
+    with pytest.raises(UnsupportedError, match=r"^top for family xcu: no clock generator is known; possible are ecp5, gw2a"):
         chip_top(shell, top, "xcu")
     with pytest.raises(UnsupportedError, match=r"^top of r5_axi: a frame in and its result take [\d,]+ bytes, and the board gi"):
         chip_top(shell, replace(top, buffer_bytes=9.0), "ecp5")
