@@ -45,7 +45,7 @@ class Ecp5Flow(OpenFlow):
             raise UsageError(f"{what}: device is {device}; known are {', '.join(DEVICES)}")
 
     def title(self, device: str) -> str:
-        return f"LFE5U-{device.removesuffix('k').upper()}F"
+        return f"an LFE5U-{device.removesuffix('k').upper()}F"
 
     def trial_files(self, clock: str, others: Sequence[str]) -> Mapping[str, str]:
         return {}

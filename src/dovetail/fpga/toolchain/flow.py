@@ -97,7 +97,7 @@ class OpenFlow(ABC):
 
     @abstractmethod
     def title(self, device: str) -> str:
-        """A device as people name it."""
+        """A device as people name it, with its article."""
 
     @abstractmethod
     def trial_files(self, clock: str, others: Sequence[str]) -> Mapping[str, str]:

@@ -42,7 +42,7 @@ class GowinFlow(OpenFlow):
             raise UsageError(f"{what}: device is {device}; known are GW2A-LV18PG256C8/I7 and GW2A-LV18PG256C7/I6")
 
     def title(self, device: str) -> str:
-        return device
+        return f"a {device}"
 
     def trial_files(self, clock: str, others: Sequence[str]) -> Mapping[str, str]:
         return {"pins.cst": "".join(f'IO_LOC "{pin}" {site};\n' for pin, site in zip((clock, *others), TRIAL_SITES, strict=True))}
