@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from dovetail.cli import main
 from dovetail.errors import InfeasibleError, MissingToolError, ToolError, UsageError
-from dovetail.fpga.boards.bitstream import constraints, load_bitstream, routed
+from dovetail.fpga.boards.bitstream import constraints, load_bitstream, make_bitstream, routed
+from dovetail.fpga.boards.top import ChipTop
 from dovetail.fpga.toolchain.ecp5 import ECP5
 from dovetail.fpga.toolchain.gowin import GW2A
 from dovetail.partition.plan import whole_on
@@ -23,12 +25,39 @@ PREAMBLE = b"\xbd\xb3"
 """With which every bitstream of an ECP5 begins, behind its comment (FPGA-TN-02039)."""
 
 
-@pytest.fixture(scope="module")
-def small(model: Path, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """A network whose pooling alone is on a ULX3S."""
+GOWIN_PREAMBLE = b"1010010111000011"
+"""The word after the ones with which every bitstream of a Gowin begins, as text."""
+
+
+class Echo(ChipTop):
+    """A chip that sends back every byte, with the clock, the line and the lights of its board."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        step = round(self.baud / self.generator.hz * (1 << 16))
+        text = f"""module {self.name} (input wire clock, input wire from_host, output wire to_host, input wire reset_n,
+  output wire [{len(self.board.leds) - 1}:0] led);
+wire clk, valid, ready;
+wire [7:0] octet;
+{self.generator.verilog}
+wire rst = !(locked && reset_n);
+dovetail_uart_rx #(.STEP({step})) rx (.clk(clk), .rst(rst), .line(from_host), .valid(valid), .octet(octet));
+dovetail_uart_tx #(.STEP({step})) tx (.clk(clk), .rst(rst), .valid(valid), .octet(octet), .ready(ready), .line(to_host));
+assign led = ready ? 0 : ~0;
+endmodule
+"""
+        uart = {name: text for name, text in ChipTop.files.fget(self).items() if "_uart_" in name}
+        return {**uart, f"{self.name}.v": text}
+
+
+def echo_of(chip: ChipTop) -> Echo:
+    return Echo(**{entry.name: getattr(chip, entry.name) for entry in fields(chip)})
+
+
+def small(board: str, model: Path, samples: Path, folder: Path) -> Build:
+    """A network whose pooling alone is on a board."""
     nodes = {name: whole_on("fpga" if name == "pool" else "cpu") for name in DIVIDED}
-    return compile_model(model, "ulx3s", tmp_path_factory.mktemp("builds") / "small", assignment=nodes, calibration=samples,
-                         verify=False)
+    return compile_model(model, board, folder / "small", assignment=nodes, calibration=samples, verify=False)
 
 
 def loader(folder: Path, exit_code: int) -> Path:
@@ -39,21 +68,37 @@ def loader(folder: Path, exit_code: int) -> Path:
     return program
 
 
-@pytest.mark.deep("places and routes a chip of 5,700 look-up tables: three minutes of processor time")
+@pytest.mark.deep("places and routes a chip of 5,700 look-up tables for each board: three minutes of processor time, and ten")
+@pytest.mark.parametrize(("board", "suffix", "begins", "clock_hz", "cells"), [
+    ("ulx3s", ".bit", PREAMBLE, 60e6, {"EHXPLLL": 1, "TRELLIS_IO": 13}),
+    ("tang-primer-20k", ".fs", GOWIN_PREAMBLE, 54e6, {"rPLL": 1, "IOB": 8})])
 def test_one_command_makes_a_bitstream_and_another_puts_it_on_the_board(
-        small: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["bitstream", str(small.folder), "--json", str(tmp_path / "chips.json")]) == 0
+        board: str, suffix: str, begins: bytes, clock_hz: float, cells: dict[str, int], model: Path, samples: Path,
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = small(board, model, samples, tmp_path)
+    assert main(["bitstream", str(build.folder), "--json", str(tmp_path / "chips.json")]) == 0
     (chip,) = json.loads((tmp_path / "chips.json").read_text())["chips"]
-    octets = (small.folder / "bitstream" / f"{chip['segment']}.bit").read_bytes()
-    assert PREAMBLE in octets[:200]
-    assert chip["fmax_hz"] >= chip["clock_hz"] == 60e6
-    assert chip["used"]["EHXPLLL"] == 1
-    assert chip["used"]["TRELLIS_IO"] == 13, "clock, reset, two of the line, eight lights, one held high"
+    octets = (build.folder / "bitstream" / f"{chip['segment']}{suffix}").read_bytes()
+    assert begins in octets[:400]
+    assert chip["fmax_hz"] >= chip["clock_hz"] == clock_hz
+    assert {name: chip["used"][name] for name in cells} == cells, "a clock generator, and every pin"
     monkeypatch.setenv("DOVETAIL_OPENFPGALOADER", str(loader(tmp_path, 0)))
-    assert main(["flash", str(small.folder), "--keep"]) == 0
+    assert main(["flash", str(build.folder), "--keep"]) == 0
     words = (tmp_path / "asked").read_text().split()
-    assert words[:3] == ["-b", "ulx3s", "-f"]
+    assert words[:3] == ["-b", board.replace("-", ""), "-f"]
     assert Path(words[3]).read_bytes() == octets
+
+
+@pytest.mark.yosys
+def test_a_small_chip_becomes_a_bitstream_of_a_gw2a(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path))
+    chip = chip_of("tang-primer-20k")
+    found = make_bitstream(echo_of(chip), "gw2a", "GW2A-LV18PG256C8/I7")
+    text = found.file.read_text()
+    assert GOWIN_PREAMBLE.decode() in text[:400]
+    assert set(text) <= set("01\n/")
+    assert found.fmax_hz > chip.generator.hz
+    assert {name: found.used[name] for name in ("rPLL", "IOB")} == {"rPLL": 1, "IOB": 8}
 
 
 def test_what_cannot_become_a_bitstream_is_refused(divided: Build, capsys: pytest.CaptureFixture[str]) -> None:

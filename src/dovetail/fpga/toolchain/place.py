@@ -108,9 +108,8 @@ def place_design(design: Design, flow: OpenFlow, device: str, seed: int = 1, fre
     """
     flow.check_device(device, f"placement of {design.top}")
     nextpnr, netlist = flow.find_nextpnr(), netlist_of(design, core_pins(design) if pins is None else pins, flow)
-    first, *rest = flow.trial_options(device)
-    options = (first, "--json", NETLIST, "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed), *rest,
-               "--timing-allow-fail")
+    options = (*flow.trial_options(device), "--json", NETLIST, "--report", "report.json", "--freq", f"{freq_mhz:g}",
+               "--seed", str(seed), "--timing-allow-fail")
     constraints = flow.trial_files(TOP_PINS[0], TOP_PINS[1:])
 
     def make(folder: Path) -> None:
