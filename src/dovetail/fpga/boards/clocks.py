@@ -57,7 +57,7 @@ rPLL #(
   .PSDA_SEL("0000"), .DUTYDA_SEL("1000"), .CLKFB_SEL("internal")
 ) pll (
   .CLKIN(clock), .CLKFB(1'b0), .RESET(1'b0), .RESET_P(1'b0), {", ".join(f".{pin}({bits}'d0)" for pin, bits in unused)},
-  .CLKOUT(clk), .LOCK(locked), .CLKOUTP(), .CLKOUTD(), .CLKOUTD3()
+  .CLKOUT(clk), .LOCK(locked)
 );
 """)
 

@@ -28,17 +28,11 @@ module rPLL #(
   input wire [3:0] DUTYDA,
   input wire [3:0] FDLY,
   output wire CLKOUT,
-  output wire LOCK,
-  output wire CLKOUTP,
-  output wire CLKOUTD,
-  output wire CLKOUTD3
+  output wire LOCK
 );
 reg [4:0] left;
 initial left = 5'd31;
 assign CLKOUT = CLKIN;
-assign CLKOUTP = CLKIN;
-assign CLKOUTD = CLKIN;
-assign CLKOUTD3 = CLKIN;
 assign LOCK = left == 5'd0;
 always @(posedge CLKIN) left <= RESET ? 5'd31 : left - {4'd0, !LOCK};
 endmodule
