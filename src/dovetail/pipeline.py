@@ -28,7 +28,8 @@ from dovetail.fpga.boards.top import chip_top
 from dovetail.fpga.design import Design
 from dovetail.fpga.export import export_project
 from dovetail.fpga.links.stored import load_shells
-from dovetail.fpga.toolchain.place import ASKED_MHZ, device_of, place_ecp5
+from dovetail.fpga.toolchain.flow import OpenFlow
+from dovetail.fpga.toolchain.place import ASKED_MHZ, FLOWS, place_design
 from dovetail.fpga.toolchain.synthesize import synthesize
 from dovetail.ir.onnx.read import Source, read_model
 from dovetail.ir.onnx.write import to_onnx
@@ -221,12 +222,12 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
     """Count what every FPGA part needs, into `synthesis.json`; what cannot fit its board is refused, unless a family is named.
 
     With `seeds` parts are placed and routed too, with their shells, from so many beginnings: that tells the clock, in the median.
-    Open tools do that for ECP5 alone.
+    Open tools do that for ECP5 and GW2A alone.
 
     Raises:
         InfeasibleError: a part cannot fit its board.
         BuildError: the build has no FPGA part, or its device names no family.
-        UsageError: seeds are given for another family than ECP5.
+        UsageError: seeds are given for a family without an open router.
         ToolError: a synthesizer is missing or failed.
     """
     found: list[dict[str, Any]] = []
@@ -237,9 +238,10 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
         chosen = family or build.platform.device(device).family
         if chosen is None:
             raise BuildError(f"{build.folder}: device {device} names no FPGA family; pass --family")
-        if seeds and chosen != "ecp5":
-            raise UsageError(f"--route: {name} for {chosen}; open tools route ECP5 alone, pass --family ecp5")
-        clock = _routed(design, shell, build.platform.device(device), seeds, partial(progress, f"route {name}")) if seeds else {}
+        if seeds and chosen not in FLOWS:
+            raise UsageError(f"--route: {name} for {chosen}; open tools route {' and '.join(FLOWS)} alone, pass --family ecp5")
+        clock = _routed(design, shell, FLOWS[chosen], build.platform.device(device), seeds,
+                        partial(progress, f"route {name}")) if seeds else {}
         result = synthesize(design, chosen, partial(progress, f"synthesize {name} for {chosen}"))
         found.append({"device": device, "segment": name, "family": chosen,
                       "tool": f"{result.tool} {result.version}", "resources": dict(result.resources),
@@ -248,18 +250,19 @@ def synthesize_build(build: Build, family: str | None = None, progress: Progress
     return found
 
 
-def _routed(core: Design, shell: Shell | None, board: Device, seeds: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """The clocks that a design reaches on the board's ECP5, or on the largest one where the board has another FPGA."""
-    size = device_of(board.part) if board.family == "ecp5" and board.part else "85k"
+def _routed(core: Design, shell: Shell | None, flow: OpenFlow, board: Device, seeds: int,
+            progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """The clocks that a design reaches on the board's FPGA, or on the family's largest where the board has another family."""
+    size = flow.device_of(board.part) if board.family == flow.family and board.part else flow.largest
     design, pins = core if shell is None else shell.design, None if shell is None else shell.pins
     routes, clocks = list[dict[str, Any]](), list[float]()
     for seed in range(1, seeds + 1):
         progress(seed - 1, seeds)
-        found = place_ecp5(design, size, seed, ASKED_MHZ, pins)
+        found = place_design(design, flow, size, seed, ASKED_MHZ, pins)
         clocks.append(found.fmax_mhz * 1e6)
         routes.append({"seed": seed, "fmax_hz": clocks[-1], "critical_path": found.critical_path})
     progress(seeds, seeds)
-    source = (f"routed: {design.top} on an LFE5U-{size.removesuffix('k').upper()}F, the slowest of {counted(seeds, 'seed')}, "
+    source = (f"routed: {design.top} on {flow.title(size)}, the slowest of {counted(seeds, 'seed')}, "
               f"{min(clocks) / 1e6:.1f} to {max(clocks) / 1e6:.1f} MHz")
     return {"fmax_hz": median(clocks), "routed": design.top, "routes": routes,
             "board_line": f'clock_hz = {{ value = {min(clocks) // 1e5 * 1e5:g}, source = "{source}" }}'}
@@ -285,7 +288,7 @@ def make_bitstreams(build: Build, design_hz: float | None = None, baud: float | 
                                    "top (docs/reference/board-toml.md); hand the part over with `dovetail export`")
         chip = chip_top(shell, device.top, device.family, design_hz, baud)
         progress(f"bitstream {name}", 0, 1)
-        made = make_bitstream(chip, device.part, seed)
+        made = make_bitstream(chip, device.family, device.part, seed)
         progress(f"bitstream {name}", 1, 1)
         found.append({"device": on, "segment": name, "file": str(made.file), "programmer": device.top.programmer,
                       "clock_hz": chip.generator.hz, "fmax_hz": made.fmax_hz, "critical_path": made.critical_path,

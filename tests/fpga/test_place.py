@@ -1,15 +1,17 @@
-"""Place and route of a small design on ECP5 with the real nextpnr."""
+"""Place and route of a small design on ECP5 and GW2A with the real nextpnr."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
 
 import pytest
 
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.design import Design, StreamPort
-from dovetail.fpga.toolchain import place
-from dovetail.fpga.toolchain.place import core_pins, find_nextpnr, pin_wrapper, place_ecp5
+from dovetail.fpga.toolchain.flow import OpenFlow
+from dovetail.fpga.toolchain.gowin import GW2A
+from dovetail.fpga.toolchain.place import FLOWS, core_pins, pin_wrapper, place_design, place_ecp5
 
 STREAM = {"channels": 3, "bits": 8, "signed": True, "height": 1, "width": 1}
 TEXT = """module accumulate (input wire clk, input wire rst, input wire x_valid, output wire x_ready, input wire [23:0] x_data,
@@ -59,11 +61,26 @@ def test_an_unknown_device_lists_the_known_ones():
         place_ecp5(DESIGN, "5k")
 
 
-def test_a_missing_router_names_the_extra(monkeypatch, tmp_path):
-    monkeypatch.delenv("DOVETAIL_NEXTPNR", raising=False)
+@pytest.mark.parametrize("flow", FLOWS.values(), ids=FLOWS)
+def test_missing_tools_name_the_extra(flow: OpenFlow, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(place.importlib.util, "find_spec", lambda name: None)
-    message = ("nextpnr-ecp5: not found; install it with pip install 'dovetail-accel[pnr]', "
-               "or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR")
-    with pytest.raises(ToolError, match=f"^{re.escape(message)}$"):
-        find_nextpnr()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for program in (flow.router, flow.packer):
+        monkeypatch.delenv(program.variable, raising=False)
+        message = (f"{program.name}: not found; install it with pip install 'dovetail-accel[pnr]', "
+                   f"or name a native {program.name} in {program.variable}")
+        with pytest.raises(ToolError, match=f"^{re.escape(message)}$"):
+            program.find()
+
+
+@pytest.mark.yosys
+def test_a_design_is_routed_for_a_gw2a(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path))
+    found = place_design(DESIGN, GW2A, GW2A.largest)
+    assert re.fullmatch(r"from at to total: \d\.\d ns in \d+ cells, \d\.\d ns in wires", found.critical_path)
+    assert 50 < found.fmax_mhz < 1000
+    assert found.used["RAM16SDP4"] == 6
+    assert found.used["IOB"] == 4
+    assert found.available["DFF"] == 15552
+    with pytest.raises(UsageError, match=r"^placement of accumulate: device is 85k; known are GW2A-LV18PG256C8/I7 and GW2A-LV18"):
+        place_design(DESIGN, GW2A, "85k")

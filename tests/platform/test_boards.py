@@ -48,11 +48,11 @@ def small_network() -> Graph:
 
 def test_the_boards_of_the_issue_are_there() -> None:
     assert platform_names() == ("arty-a7-100t", "cora-z7-07s", "cora-z7-10", "ecp5-85", "fic-ku115:N", "fic:N", "h200", "kcu105",
-                                "kv260", "pynq-z2", "this-machine", "tx2", "tx2-c10gx", "ulx3s", "zc706", "zcu102", "zedboard",
-                                "zybo-z7-20")
+                                "kv260", "pynq-z2", "tang-primer-20k", "this-machine", "tx2", "tx2-c10gx", "ulx3s", "zc706",
+                                "zcu102", "zedboard", "zybo-z7-20")
 
 
-@pytest.mark.parametrize("name", ["arty-a7-100t", "ulx3s"])
+@pytest.mark.parametrize("name", ["arty-a7-100t", "tang-primer-20k", "ulx3s"])
 def test_a_serial_line_carries_no_more_than_its_speed_and_is_slower_than_any_bus(name: str) -> None:
     link, = load_platform(name).links
     assert link.bandwidth_bytes_per_s < 400e3
@@ -210,9 +210,9 @@ def test_a_repeating_board_of_ones_own_takes_its_number_after_the_path(tmp_path:
                                  f"such as {file}:2")
 
 
-@pytest.mark.parametrize("family", ["ecp5", "cyclone10gx", "xcu", "xcup"])
+@pytest.mark.parametrize("family", ["ecp5", "gw2a", "cyclone10gx", "xcu", "xcup"])
 def test_a_larger_share_never_needs_less_area(family: str) -> None:
-    board = {"ecp5": "ecp5-85", "cyclone10gx": "tx2-c10gx", "xcu": "kcu105", "xcup": "zcu102"}[family]
+    board = {"ecp5": "ecp5-85", "gw2a": "tang-primer-20k", "cyclone10gx": "tx2-c10gx", "xcu": "kcu105", "xcup": "zcu102"}[family]
     device = load_platform(board).device("fpga")
     graph = small_network()
     node = graph.nodes[0]

@@ -66,7 +66,7 @@ def test_synthesis_of_what_cannot_fit_is_refused_before_the_synthesizer_is_looke
     assert caught.value.exit_code == 1
     with pytest.raises(ToolError, match="/nowhere/yosys is not an executable file"):
         pipeline.synthesize_build(small, "ecp5")
-    with pytest.raises(UsageError, match=r"^--route: .* for xcup; open tools route ECP5 alone, pass --family ecp5$"):
+    with pytest.raises(UsageError, match=r"^--route: .* for xcup; open tools route ecp5 and gw2a alone, pass --family ecp5$"):
         pipeline.synthesize_build(small, "xcup", seeds=1)
 
 
@@ -81,7 +81,7 @@ def test_routing_needs_the_router_and_tells_the_clock(tmp_path: Path, monkeypatc
     assert not (build.folder / "synthesis.json").exists()
     counted = Synthesis("ecp5", "Yosys", "0.0", {}, {"lut4": 1.0}, (), 0.0, False)
     monkeypatch.setattr(pipeline, "synthesize", lambda design, family, progress: counted)
-    monkeypatch.setattr(pipeline, "place_ecp5", lambda design, size, seed, freq_mhz, pins: Placement(
+    monkeypatch.setattr(pipeline, "place_design", lambda design, flow, size, seed, freq_mhz, pins: Placement(
         60.0 + seed, {size: 1}, {}, f"from a to {design.top}", False))
     (found,) = pipeline.synthesize_build(build, seeds=3)
     assert found["fmax_hz"] == 62e6

@@ -60,9 +60,9 @@ def add_commands(commands: options.Commands) -> None:
 
     synth = commands.on_build("synth", "count the FPGA part's resources with an open synthesizer",
                               "dovetail synth build/model --family ecp5")
-    synth.add_argument("--family", help="ecp5, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
+    synth.add_argument("--family", help="ecp5, gw2a, xcu, xcup, cyclonev, cyclone10gx (default: the board's)")
     synth.add_argument("--route", action="store_true", help="place and route it too, with its AXI shell, which tells its clock "
-                       "(ecp5, by nextpnr)")
+                       "(ecp5 and gw2a, by nextpnr)")
     synth.add_argument("--seeds", type=int, metavar="N", help="with --route: from so many beginnings, of which the median "
                        "counts (default: 1)")
 
@@ -77,7 +77,8 @@ def add_commands(commands: options.Commands) -> None:
     chip = commands.on_build("bitstream", "make the whole chip of a board with a serial line",
                              "dovetail bitstream build/model -o chips")
     add_chip(chip)
-    chip.add_argument("-o", "--output", type=Path, help="the folder to write, PART.bit each (default: BUILD/bitstream)")
+    chip.add_argument("-o", "--output", type=Path, help="the folder to write, PART.bit (ECP5) or PART.fs (GW2A) each "
+                      "(default: BUILD/bitstream)")
     flash = commands.on_build("flash", "make it and put it on the board", "dovetail flash build/model")
     add_chip(flash)
     flash.add_argument("--keep", action="store_true", help="into the board's flash memory, to stay there without power")

@@ -31,7 +31,8 @@ def add_commands(commands: Commands) -> None:
                         "dovetail campaign area --family ecp5 --family ultrascale --json area.json")
     area.add_argument("what", choices=("area",), help="what is counted: the FPGA area of layers")
     area.add_argument("--family", action="append", default=[], metavar="NAME",
-                      help="ecp5, ultrascale (xcu), ultrascale+ (xcup), cyclonev, cyclone10gx; repeatable (default: first two)")
+                      help="ecp5, gw2a, ultrascale (xcu), ultrascale+ (xcup), cyclonev, cyclone10gx; repeatable "
+                           "(default: ecp5 and ultrascale)")
     area.add_argument("--layers", type=int, default=64, metavar="N", help="how many layers (default: %(default)s)")
     area.add_argument("--store", type=Path, metavar="FILE",
                       help="file of results; a second run counts again only what changed (default: in the cache)")

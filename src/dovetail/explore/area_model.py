@@ -23,8 +23,8 @@ from dovetail.hardware.shares import Floats
 from dovetail.platform.fitted import DhmModel, dhm_model
 from dovetail.words import counted
 
-MODELS: Mapping[str, str] = {"ecp5": "dhm-ecp5", "xcu": "dhm-xcu", "xcup": "dhm-xcup", "cyclone10gx": "dhm-cyclone10gx",
-                             "cyclonev": "dhm-cyclone10gx"}
+MODELS: Mapping[str, str] = {"ecp5": "dhm-ecp5", "gw2a": "dhm-gw2a", "xcu": "dhm-xcu", "xcup": "dhm-xcup",
+                             "cyclone10gx": "dhm-cyclone10gx", "cyclonev": "dhm-cyclone10gx"}
 """The model of each family; Cyclone V is the proxy of Cyclone 10 GX where its synthesizer is missing."""
 LOGIC = ("logic_per_engine", "logic_per_adder_bit", "logic_per_adder", "logic_per_loop_bit", "logic_per_division_bit",
          "logic_per_bias_bit", "logic_per_rounded_bit", "logic_per_comparison_bit",

@@ -18,7 +18,8 @@ from dovetail.fpga.axi.shell import LITE, MEMORY_FILE, Shell
 from dovetail.fpga.axi.striped import master_names
 from dovetail.fpga.design import Design, is_verilog
 from dovetail.fpga.export_pages import filled, link_page, readme
-from dovetail.fpga.toolchain.place import core_pins, device_of, pin_wrapper
+from dovetail.fpga.toolchain.ecp5 import ECP5
+from dovetail.fpga.toolchain.place import core_pins, pin_wrapper
 from dovetail.fpga.zynq import zynq_files
 from dovetail.platform.load import is_part
 
@@ -152,7 +153,7 @@ def _oss(project: Project) -> dict[str, str]:
     wrappers = {f"rtl/pins_{top}.v": pin_wrapper(top, pins, f"pins_{top}") for top, pins in project.tops.items()}
     sources = [*project.verilog, *wrappers]
     inside = " ".join(name.removeprefix("rtl/") for name in sources)  # memory images are found beside the sources
-    make = _script(project, "oss.mk", device=device_of(project.part), sources=" ".join(sources), inside=inside)
+    make = _script(project, "oss.mk", device=ECP5.device_of(project.part), sources=" ".join(sources), inside=inside)
     step = files("dovetail.fpga.toolchain").joinpath("mapped_netlist.py").read_text(encoding="utf-8")
     return {"Makefile": make, "clock.lpf": _script(project, "clock.lpf"), "mapped_netlist.py": step, **wrappers}
 

@@ -57,13 +57,15 @@ LINK_LIMITS: Mapping[str, Limits] = {
 RESOURCE_KEYS: Mapping[str, tuple[str, ...]] = {
     "cyclone10gx": ("alm", "m20k", "dsp", "register"),
     "ecp5": ("lut4", "register", "bram", "dsp"),
+    "gw2a": ("lut4", "register", "bsram", "dsp"),
     "xcu": ("lut", "register", "bram36", "dsp"),
     "xcup": ("lut", "register", "bram36", "dsp"),
 }
 """What each FPGA family counts; a board must state all of them."""
 NAME = "[A-Za-z][A-Za-z0-9_-]{0,62}"
-PART = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
-"""An order code: it stands in scripts of vendors' tools, where anything else would be a command."""
+PART = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Z][0-9])?"
+"""An order code, Gowin's with a grade such as /I7: it stands in scripts of vendors' tools, where anything else would be a
+command."""
 RESOURCE_LIMITS = Limits(0.0, 1e8, "pieces")
 SLOT_LIMITS = Limits(2, 128, "time slots")
 THIS_MACHINE = "this-machine"

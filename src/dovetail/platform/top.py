@@ -22,6 +22,7 @@ WORD = "[A-Za-z0-9_]{1,32}"
 SINGLE_PINS = ("clock", "from_host", "to_host")
 OPTIONAL_PIN = "reset_n"
 PIN_LISTS = ("leds", "high")
+LEDS_LOW = "leds_low"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class BoardTop:
     reset_n: str | None = None
     """A button that pulls it low resets the design."""
     leds: tuple[str, ...] = ()
+    leds_low: bool = False
+    """Lights are lit by a zero."""
     high: tuple[str, ...] = ()
     """Pins that are held at one."""
     programmer: str | None = None
@@ -53,7 +56,7 @@ def top_of(table: TomlTable) -> BoardTop:
     for key, limits in TOP_LIMITS.items():
         numbers[key], sources[key] = table.number(key, limits)
     pins = table.table("pins")
-    pins.check_keys(("source", *SINGLE_PINS), (OPTIONAL_PIN, *PIN_LISTS))
+    pins.check_keys(("source", *SINGLE_PINS), (OPTIONAL_PIN, *PIN_LISTS, LEDS_LOW))
     sources["pins"] = pins.text("source")
     single = {key: _matching(pins, key, SITE, "G2") for key in (*SINGLE_PINS, OPTIONAL_PIN) if key in pins.values}
     lists = {key: _sites(pins, key) for key in PIN_LISTS}
@@ -64,7 +67,7 @@ def top_of(table: TomlTable) -> BoardTop:
     programmer = _matching(table, "programmer", WORD, "ulx3s") if "programmer" in table.values else None
     return BoardTop(numbers["oscillator_hz"], numbers["design_hz"], numbers["baud"], numbers["buffer_bytes"],
                     _matching(table, "io_standard", WORD, "LVCMOS33"), single["clock"], single["from_host"], single["to_host"],
-                    single.get("reset_n"), lists["leds"], lists["high"], programmer, sources)
+                    single.get("reset_n"), lists["leds"], pins.flag(LEDS_LOW, False), lists["high"], programmer, sources)
 
 
 def top_entries(top: BoardTop) -> dict[str, Any]:
@@ -73,7 +76,8 @@ def top_entries(top: BoardTop) -> dict[str, Any]:
     lists = {key: list(getattr(top, key)) for key in PIN_LISTS}
     return {**{key: {"value": getattr(top, key), "source": top.sources[key]} for key in TOP_LIMITS},
             "io_standard": top.io_standard, **({"programmer": top.programmer} if top.programmer else {}),
-            "pins": {"source": top.sources["pins"], **{key: site for key, site in sites.items() if site}, **lists}}
+            "pins": {"source": top.sources["pins"], **{key: site for key, site in sites.items() if site}, **lists,
+                     **({LEDS_LOW: True} if top.leds_low else {})}}
 
 
 def _matching(table: TomlTable, key: str, pattern: str, example: str) -> str:

@@ -211,7 +211,7 @@ def bitstream_command(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for chip in chips:
         content = Path(chip["file"]).read_bytes()
-        chip["file"] = str(folder / f"{chip['segment']}.bit")
+        chip["file"] = str(folder / f"{chip['segment']}{Path(chip['file']).suffix}")
         replace_bytes(Path(chip["file"]), content)
     emit(options.json, {"schema": 1, "chips": chips}, lambda: "\n".join(map(chip_line, chips)))
     return 0

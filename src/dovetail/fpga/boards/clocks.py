@@ -38,7 +38,31 @@ EHXPLLL #(
 """)
 
 
-GENERATORS: Mapping[str, Callable[[float, float], ClockGenerator | None]] = {"ecp5": _ecp5}
+def _gw2a(source_hz: float, wanted_hz: float) -> ClockGenerator | None:
+    """rPLL (Gowin DS102, UG286): phase detector from 3 MHz, oscillator 500 to 1,250 MHz, output 3.90625 to 625 MHz."""
+    found = [(abs(hz - wanted_hz), abs(hz * out - 875e6), into, back, out, hz)
+             for into, back in product(range(1, 65), range(1, 65))
+             if source_hz / into >= 3e6 and abs((hz := source_hz * back / into) - wanted_hz) < wanted_hz / 20
+             and 3.90625e6 <= hz <= 625e6
+             for out in (2, 4, 8, *range(16, 129, 16)) if 500e6 <= hz * out <= 1250e6]
+    if not found:
+        return None
+    *_, into, back, out, hz = min(found)
+    unused = [*((pin, 6) for pin in ("FBDSEL", "IDSEL", "ODSEL")), *((pin, 4) for pin in ("PSDA", "DUTYDA", "FDLY"))]
+    return ClockGenerator(hz, "rPLL", f"""\
+wire locked;
+rPLL #(
+  .FCLKIN("{source_hz / 1e6:g}"), .DEVICE("GW2A-18"), .IDIV_SEL({into - 1}), .FBDIV_SEL({back - 1}), .ODIV_SEL({out}),
+  .DYN_IDIV_SEL("false"), .DYN_FBDIV_SEL("false"), .DYN_ODIV_SEL("false"), .DYN_SDIV_SEL(2), .DYN_DA_EN("false"),
+  .PSDA_SEL("0000"), .DUTYDA_SEL("1000"), .CLKFB_SEL("internal")
+) pll (
+  .CLKIN(clock), .CLKFB(1'b0), .RESET(1'b0), .RESET_P(1'b0), {", ".join(f".{pin}({bits}'d0)" for pin, bits in unused)},
+  .CLKOUT(clk), .LOCK(locked)
+);
+""")
+
+
+GENERATORS: Mapping[str, Callable[[float, float], ClockGenerator | None]] = {"ecp5": _ecp5, "gw2a": _gw2a}
 """By family; each gives the frequency nearest to what is wanted, None where there is none within 5 %."""
 
 

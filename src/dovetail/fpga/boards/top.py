@@ -97,7 +97,7 @@ class ChipTop:
             f"{board.oscillator_hz / 1e6:g} MHz, room for {self.room} frames.",
             "`default_nettype none", f"module {self.name} (", *_listed(ports), ");",
             "wire clk;", self.generator.verilog, *_reset(bool(board.reset_n)), *self._link(), *into[0], *out[0],
-            f"{self.shell.top} whole (", *_listed([".clk(clk)", ".rst(rst)", *shell]), ");", *_lights(lights),
+            f"{self.shell.top} whole (", *_listed([".clk(clk)", ".rst(rst)", *shell]), ");", *_lights(lights, board.leds_low),
             "endmodule", "`default_nettype wire", ""])
 
     def _link(self) -> list[str]:
@@ -149,13 +149,13 @@ def _reset(button: bool) -> list[str]:
             "wire rst = waits[3];"]
 
 
-def _lights(counts: Mapping[str, int]) -> list[str]:
+def _lights(counts: Mapping[str, int], low: bool) -> list[str]:
     """Lit: the clock is there, messages move, something was wrong. Other pins are held at one."""
     lines = []
     if leds := counts.get("led", 0):
         states = ["1'b1", "busy", "faulty"][:leds]
         rest = [f"{leds - len(states)}'d0"] if leds > len(states) else []
-        lines.append(f"assign led = {{{', '.join([*rest, *reversed(states)])}}};")
+        lines.append(f"assign led = {'~' if low else ''}{{{', '.join([*rest, *reversed(states)])}}};")
     if "high" in counts:
         lines.append(f"assign high = {{{counts['high']}{{1'b1}}}};")
     return lines

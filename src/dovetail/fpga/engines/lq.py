@@ -38,7 +38,7 @@ class Datapath(StrEnum):
 FLOATS = (Datapath.FLOAT_TABLE, Datapath.FP32)
 """Baselines in single precision (`floats.py`); all others compute the same integers."""
 
-FOUR_INPUTS = ("ecp5",)
+FOUR_INPUTS = ("ecp5", "gw2a")
 """Families whose look-up tables have four inputs."""
 
 

