@@ -11,8 +11,8 @@ from pathlib import Path
 
 from dovetail.errors import InfeasibleError, MissingToolError, ToolError, UnsupportedError
 from dovetail.fpga.boards.top import ChipTop
-from dovetail.fpga.toolchain.flow import NETLIST, OpenFlow, Site
-from dovetail.fpga.toolchain.place import FLOWS, PLACE_TIMEOUT_S, Netlist, critical_path
+from dovetail.fpga.toolchain.flow import NETLIST, OpenFlow, PinSite
+from dovetail.fpga.toolchain.place import FLOWS, PLACE_TIMEOUT_S, RoutedNetlist, critical_path
 from dovetail.fpga.toolchain.synthesize import find_synthesizer
 from dovetail.fpga.toolchain.tools import Command, cached, content_key, override, run_tool
 
@@ -34,7 +34,7 @@ class Bitstream:
 
 def constraints(chip: ChipTop, flow: OpenFlow) -> Mapping[str, str]:
     """Sites, levels and the clock of a chip's pins, as the family's router reads them."""
-    sites = [Site(name, site, PULLS.get(name)) for name, site, _ in chip.pins]
+    sites = [PinSite(name, site, PULLS.get(name)) for name, site, _ in chip.pins]
     return flow.chip_files(sites, chip.board.io_standard, chip.board.oscillator_hz)
 
 
@@ -46,7 +46,7 @@ def make_bitstream(chip: ChipTop, family: str, part: str, seed: int = 1) -> Bits
     flow = FLOWS[family]
     choices = flow.chip_options(part, chip.generator.hz)
     nextpnr, packer, pins = flow.find_nextpnr(), flow.packer.find(), constraints(chip, flow)
-    netlist = Netlist(chip.files, chip.name, find_synthesizer(family), flow)
+    netlist = RoutedNetlist(chip.files, chip.name, find_synthesizer(family), flow)
     options = (*choices, "--json", NETLIST, "--report", "report.json", "--seed", str(seed), "--timing-allow-fail")
     key = content_key([netlist.key, nextpnr.version, *packer, *options, *flow.pack_options(), *pins.values()])
 

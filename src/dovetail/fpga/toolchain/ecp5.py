@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dovetail.errors import UsageError
-from dovetail.fpga.toolchain.flow import CHIP, NETLIST, OpenFlow, Program, Site
+from dovetail.fpga.toolchain.flow import CHIP, NETLIST, OpenFlow, PinSite, Program
 from dovetail.fpga.toolchain.mapped_netlist import rewrite_netlist
 
 DEVICES = ("12k", "25k", "45k", "85k", "um-25k", "um-45k", "um-85k", "um5g-25k", "um5g-45k", "um5g-85k")
@@ -53,7 +53,7 @@ class Ecp5Flow(OpenFlow):
     def trial_options(self, device: str) -> tuple[str, ...]:
         return f"--{device}", "--lpf-allow-unconstrained"
 
-    def chip_files(self, sites: Sequence[Site], io_standard: str, clock_hz: float) -> Mapping[str, str]:
+    def chip_files(self, sites: Sequence[PinSite], io_standard: str, clock_hz: float) -> Mapping[str, str]:
         lines = [f'FREQUENCY PORT "clock" {clock_hz / 1e6:g} MHZ;']
         for one in sites:
             pull = f" PULLMODE={one.pull}" if one.pull else ""

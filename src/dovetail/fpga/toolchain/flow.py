@@ -21,7 +21,7 @@ INSTALL = "install it with pip install 'dovetail-accel[pnr]', or name a native {
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PinSite:
     """A pin of a top module at its place on the package."""
 
     pin: str
@@ -108,7 +108,7 @@ class OpenFlow(ABC):
         """Options of the router for such a design."""
 
     @abstractmethod
-    def chip_files(self, sites: Sequence[Site], io_standard: str, clock_hz: float) -> Mapping[str, str]:
+    def chip_files(self, sites: Sequence[PinSite], io_standard: str, clock_hz: float) -> Mapping[str, str]:
         """Constraints of a whole chip: sites and levels of its pins, and its clock's frequency."""
 
     @abstractmethod

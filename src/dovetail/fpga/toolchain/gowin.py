@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dovetail.errors import UsageError
-from dovetail.fpga.toolchain.flow import CHIP, NETLIST, OpenFlow, Program, Site
+from dovetail.fpga.toolchain.flow import CHIP, NETLIST, OpenFlow, PinSite, Program
 
 DEVICE = "GW2A-LV18PG256C8/I7"
 CHIP_DATABASE = "GW2A-18"
@@ -50,7 +50,7 @@ class GowinFlow(OpenFlow):
     def trial_options(self, device: str) -> tuple[str, ...]:
         return *self._options(device), "--vopt", "cst=pins.cst"
 
-    def chip_files(self, sites: Sequence[Site], io_standard: str, clock_hz: float) -> Mapping[str, str]:
+    def chip_files(self, sites: Sequence[PinSite], io_standard: str, clock_hz: float) -> Mapping[str, str]:
         lines = list[str]()
         for one in sites:
             pull = f" PULL_MODE={one.pull}" if one.pull else ""

@@ -59,7 +59,7 @@ def find_nextpnr(flow: OpenFlow = ECP5) -> Tool:
 
 
 @dataclass(frozen=True)
-class Netlist:
+class RoutedNetlist:
     """Verilog that Yosys maps to a family, made faster; kept by content, as it is the same from wherever nextpnr begins."""
 
     files: Mapping[str, str]
@@ -89,9 +89,9 @@ class Netlist:
             os.unlink(folder / name)
 
 
-def netlist_of(design: Design, pins: Sequence[Pin], flow: OpenFlow = ECP5) -> Netlist:
+def netlist_of(design: Design, pins: Sequence[Pin], flow: OpenFlow = ECP5) -> RoutedNetlist:
     """A design between its test registers, mapped to a family."""
-    return Netlist({**design.files, f"{TOP}.v": pin_wrapper(design.top, pins)}, TOP, find_synthesizer(flow.family), flow)
+    return RoutedNetlist({**design.files, f"{TOP}.v": pin_wrapper(design.top, pins)}, TOP, find_synthesizer(flow.family), flow)
 
 
 def place_ecp5(design: Design, device: str = ECP5.largest, seed: int = 1, freq_mhz: float = 100.0,
