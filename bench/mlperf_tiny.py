@@ -2,6 +2,8 @@
 
 `python bench/mlperf_tiny.py --json FILE [--part equal|plan|simulate|synth ...] [--task ic ...] [--board ZedBoard ...]` fills
 
+- `accuracy`, with `--cifar10 cifar10.npz`: the image classifier's answers on CIFAR-10's 10,000 test images and on the 200 that
+  the benchmark names, ours beside LiteRT's (images: `bench/lq_training.py` says where from);
 - `equal`: each task's int8 file in integers beside LiteRT's reference kernels, over 1,000 seeded inputs of four kinds;
 - `rows`, by task, board, budget and goal, from `plan`: the accelerator of the highest frame rate, or of the quickest frame, on
   all of the board or within what the published design takes, at its clock; frames/s, latency and area by models. Where none fits
@@ -35,10 +37,11 @@ from dovetail.fpga.accelerator import build_accelerator
 from dovetail.fpga.packing import as_pixels
 from dovetail.fpga.toolchain.simulate import simulate
 from dovetail.fpga.toolchain.synthesize import synthesize
+from dovetail.numerics.fixed import quantize
 from dovetail.numerics.reference import run_integer
 from dovetail.partition.accelerator.architecture import judge
 from dovetail.platform.accelerator import Architecture, from_entries, to_entries
-from lib.tiny.networks import TASKS, inputs_of, litert, network
+from lib.tiny.networks import HERE, TASKS, inputs_of, litert, network
 from lib.tiny.rows import BOARDS, Comparison, comparisons
 from lib.tiny.table import table
 
@@ -76,6 +79,28 @@ def equal(task: str, count: int = INPUTS) -> dict[str, Any]:
     total = {key: sum(k[key] for k in kinds.values()) for key in ("inputs", "scores", "outputs")}
     return {"network": TASKS[task], **total, "equal_to_litert": total["outputs"] / total["inputs"],
             "largest_difference": largest, "distinct_scores": len(seen), "kinds": kinds, "notes": list(tiny.notes)}
+
+
+def accuracy(images: Path, most: int | None = None) -> dict[str, Any]:
+    """How many of CIFAR-10's test images, and of the benchmark's 200, are classified rightly; how many scores are LiteRT's."""
+    tiny, chosen = network("ic"), np.load(HERE / "ic_perf_samples_idxs.npy")
+    with np.load(images) as data:
+        pixels, labels = data["test_images"][:most], data["test_labels"][:most].astype(np.int64)
+    scheme = tiny.graph.tensors[tiny.graph.inputs[0]].scheme
+    assert scheme is not None, "an int8 file"
+    frames = quantize(pixels.transpose(0, 2, 3, 1).astype(np.float64), scheme).astype(np.int8)
+    last, found = tiny.graph.nodes[-1], list[list[Any]]()
+    for start in range(0, len(frames), TOGETHER):
+        some = frames[start : start + TOGETHER]
+        values = run_integer(tiny.graph, {tiny.graph.inputs[0]: some}, keep=True)
+        found.append([x.reshape(len(some), -1) for x in (values[last.inputs[0]], values[last.output], *litert(tiny, some))])
+    scores, ours, their_scores, theirs = (np.concatenate(each) for each in zip(*found, strict=True))
+    right = {name: each.argmax(axis=1) == labels for name, each in (("ours", ours), ("litert", theirs))}
+    own = chosen[chosen < len(labels)]
+    return {"images": len(labels), "scores_equal": int((scores == their_scores).all(axis=1).sum()),
+            "outputs_equal": int((ours == theirs).all(axis=1).sum()),
+            "right": {name: int(r.sum()) for name, r in right.items()},
+            "of_the_benchmark": {"images": len(own), **{name: int(r[own].sum()) for name, r in right.items()}}}
 
 
 def planned(one: Comparison) -> dict[str, Any]:
@@ -144,7 +169,7 @@ class Record:
     def __init__(self, path: Path) -> None:
         self.path = path
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        self.equal, self.rows = kept.get("equal", {}), kept.get("rows", {})
+        self.equal, self.rows, self.accuracy = kept.get("equal", {}), kept.get("rows", {}), kept.get("accuracy", {})
 
     def ordered(self) -> dict[str, Any]:
         """Rows in the order in which they are compared."""
@@ -154,7 +179,7 @@ class Record:
         versions = {name: importlib.metadata.version(name) for name in PACKAGES}
         found = {"command": "python bench/mlperf_tiny.py --json FILE", "date": date.today().isoformat(),
                  "versions": {"python": platform.python_version(), **versions}, "host": HOST, "equal": self.equal,
-                 "rows": self.ordered()}
+                 "accuracy": self.accuracy, "rows": self.ordered()}
         replace_text(self.path, json.dumps(found, indent=1) + "\n")
 
 
@@ -196,6 +221,7 @@ def main() -> None:
     parser.add_argument("--budget", choices=("board", "theirs"), help="default: both")
     parser.add_argument("--goal", choices=("throughput", "latency"), help="default: both")
     parser.add_argument("--published", action="store_true", help="only rows beside a published result")
+    parser.add_argument("--cifar10", type=Path, help="only the image classifier's accuracy, on the test images of this .npz")
     parser.add_argument("--table", action="store_true", help="only print the table of docs/method/mlperf-tiny.md from FILE")
     options = parser.parse_args()
     tasks, began = options.task or list(TASKS), time.monotonic()
@@ -205,6 +231,11 @@ def main() -> None:
     record = Record(options.json)
     if options.table:
         print("\n".join(table(record.ordered())))
+        return
+    if options.cifar10:
+        record.accuracy = accuracy(options.cifar10)
+        record.write()
+        print(json.dumps(record.accuracy))
         return
     for line in run(record, options.part or PARTS, wanted, tasks):
         record.write()

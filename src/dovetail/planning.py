@@ -139,7 +139,7 @@ def weighed(graph: Graph, platform: Platform, options: Options, assignment: Assi
     platform, linked = without_links(platform.with_fill(options.fill))
     assignment = {**options.pinned(graph), **(assignment or {})}
     quick, costs = replace(options, thrift=0.0, explained=False), RememberedCosts()
-    begun: dict[tuple[int, frozenset[str]], Memo] = {}  # of boards that are kept, with nodes that are placed
+    begun: dict[tuple[int, frozenset[str]], Memo] = {}  # a memo knows its board, whatever stands at that place later
 
     def search(board: Platform, pins: Assignment, ceiling: float) -> Plan:
         left_s = max(options.total_s - effort.worked(), LEAST * options.total_s)

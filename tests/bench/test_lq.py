@@ -208,8 +208,10 @@ def test_one_name_stands_for_all_experiments_on_cifar10(tmp_path: Path) -> None:
             assert replace(recipe, bits="w2a2", method="lq") == like.recipe
 
 
-def test_the_list_says_what_was_run() -> None:
+def test_the_list_says_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lq_training.recorded("resnet20-w2a2") == "recorded, 3 of 3 seeds"
+    one = lq_training.EXPERIMENTS["resnet20-w3a3"]
+    monkeypatch.setitem(lq_training.EXPERIMENTS, "resnet20-w3a3", replace(one, recipe=replace(one.recipe, epochs=80)))
     assert lq_training.recorded("resnet20-w3a3") == "recorded with another recipe"
     assert lq_training.recorded("resnet20-w3a3-apot") == "not recorded"
 

@@ -107,7 +107,7 @@ def test_a_fit_finds_the_coefficients_that_counts_were_made_with_and_is_judged_b
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--layers", "0"], "--layers 0: must be at least 1"),
-    (["--family", "stratix"], "--family stratix: unknown; known are ecp5, xcu, xcup"),
+    (["--family", "stratix"], "--family stratix: unknown; known are ecp5, gw2a, xcu, xcup"),
     (["-o", "models"], "-o models: nothing to write; add --fit"),
 ])
 def test_a_bad_argument_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

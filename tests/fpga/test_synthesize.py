@@ -172,7 +172,7 @@ def test_alms_follow_the_registers_where_those_need_more():
 
 
 def test_an_unknown_family_lists_the_known_ones():
-    message = "synthesis of chain: family is ice40; known are ecp5, xcu, xcup, cyclonev, cyclone10gx"
+    message = "synthesis of chain: family is ice40; known are ecp5, gw2a, xcu, xcup, cyclonev, cyclone10gx"
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         synthesize(filters(), "ice40")
 
