@@ -38,7 +38,10 @@ def cache_folder() -> Path:
     chosen = os.environ.get("DOVETAIL_CACHE")
     if chosen:
         return Path(chosen)
-    import platformdirs  # here, since a machine that only computes may do without it
+    try:
+        import platformdirs  # here, since a machine that only computes from the sources may do without it
+    except ImportError:
+        return Path.home() / ".cache" / "dovetail"
     return Path(platformdirs.user_cache_dir("dovetail"))
 
 

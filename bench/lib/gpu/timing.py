@@ -6,11 +6,8 @@ bench works before it costs time on a GPU.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 
 import torch
@@ -18,9 +15,6 @@ import torch
 from dovetail.gpu.tuning import captured as captured_graph
 from dovetail.gpu.tuning import launch_all
 from dovetail.measure.energy import gpu_counter
-
-if find_spec("platformdirs") is None:  # a bare machine: choices are remembered where they can be
-    os.environ.setdefault("DOVETAIL_CACHE", str(Path.home() / ".cache" / "dovetail"))
 
 ROUNDS, ROUND_S, ENERGY_S = 9, 0.02, 2.0
 FLUSHED_BYTES = 256 << 20
