@@ -17,6 +17,7 @@ from dovetail.partition.accelerator.search import SearchLimits
 from dovetail.partition.options import AUTO, DIRECT
 from dovetail.partition.plan import CANDIDATES, Goal, Plan, Status, whole_on
 from dovetail.partition.plan_json import plan_from_json, plan_to_json
+from dovetail.partition.solve import GOOD
 from dovetail.planning import Options, decide, make_plan
 from dovetail.platform.accelerator import Architecture
 from dovetail.platform.device import Kind, Platform
@@ -59,7 +60,7 @@ def test_the_default_is_never_worse_than_a_switch_and_its_bound_never_above(goal
     options = Options(goal=goal, thrift=0.0, explained=False)
     best, _, made = decide(graph, board, options)
     assert best.lower_bound <= best.objective
-    assert 2 <= len(best.space) <= (6 if goal is Goal.ENERGY else 3), best.space
+    assert 2 <= len(best.space) <= 6, best.space
     assert best.bound_covers.startswith(f"{CANDIDATES} of direct mapping, folded engines at ")
     assert all(form in best.bound_covers for form in best.space)
     assert plan_from_json(plan_to_json(best, made)).space == best.space
@@ -68,7 +69,7 @@ def test_the_default_is_never_worse_than_a_switch_and_its_bound_never_above(goal
             other, _, _ = decide(graph, board, replace(options, **switch))
         except UnsupportedError:
             continue
-        assert best.objective <= other.objective * (1 + 1e-9), switch
+        assert best.objective <= other.objective * (1 + GOOD), switch
         assert best.lower_bound <= other.objective
         assert set(other.space) - set(best.space) <= {s for s in other.space if "of kind" in s or "at most" in s}
 

@@ -41,6 +41,7 @@ from dovetail.partition.accelerator.search import SearchLimits
 from dovetail.partition.effort import worked
 from dovetail.partition.options import AUTO, DIRECT
 from dovetail.partition.plan import Assignment, Goal, Plan, Split, whole_on
+from dovetail.partition.solve import GOOD
 from dovetail.partition.tolerances import ROUNDING
 from dovetail.platform.accelerator import AcceleratorDesign, Architecture
 from dovetail.platform.device import Device, Kind
@@ -57,8 +58,6 @@ which then need only be proven no better.
 NEARER = ((0.5, 2.0), (0.75, 1.25), (0.875, 1.125))
 """Times the best pace so far: what is tried then, nearer each time."""
 TRIES = len(PACES) + 2 * len(NEARER)
-FAR = 0.01
-"""By which fraction a bound of a form is below the best for it to be searched again while there is time: what is called far."""
 LONGER = 1.5
 """Times the time of all other forms that accelerators are sought. Chosen: twice as much made gaps hardly smaller."""
 FURTHER = 2
@@ -267,7 +266,7 @@ def folds(asked: PlanQuestion, least: float = inf) -> Space:
         best = attempt([int(best * factor) for factor in factors])
     for pace in sorted((p for p, own in plans.items() if own is not None), key=lambda p: cast(Plan, plans[p]).lower_bound):
         own = cast(Plan, plans[pace])
-        if own.lower_bound >= least * (1 - FAR) or worked() >= asked.options.total_s:
+        if own.lower_bound >= least * (1 - GOOD) or worked() >= asked.options.total_s:
             break
         again = asked.tried(forms[pace], least)  # less is reached by now than when it was searched first
         if again is not None:
