@@ -2,7 +2,7 @@
 
 `python bench/mlperf_tiny.py --json FILE [--part equal|plan|simulate|synth ...] [--task ic ...] [--board ZedBoard ...]` fills
 
-- `accuracy`, with `--cifar10 cifar10.npz`: the image classifier's answers on CIFAR-10's 10,000 test images and on the 200 that
+- `accuracy`, with `--images cifar10.npz`: the image classifier's answers on CIFAR-10's 10,000 test images and on the 200 that
   the benchmark names, ours beside LiteRT's (images: `bench/lq_training.py` says where from);
 - `equal`: each task's int8 file in integers beside LiteRT's reference kernels, over 1,000 seeded inputs of four kinds;
 - `rows`, by task, board, budget and goal, from `plan`: the accelerator of the highest frame rate, or of the quickest frame, on
@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--budget", choices=("board", "theirs"), help="default: both")
     parser.add_argument("--goal", choices=("throughput", "latency"), help="default: both")
     parser.add_argument("--published", action="store_true", help="only rows beside a published result")
-    parser.add_argument("--cifar10", type=Path, help="only the image classifier's accuracy, on the test images of this .npz")
+    parser.add_argument("--images", type=Path, help="only the image classifier's accuracy, on the test images of this .npz")
     parser.add_argument("--table", action="store_true", help="only print the table of docs/method/mlperf-tiny.md from FILE")
     options = parser.parse_args()
     tasks, began = options.task or list(TASKS), time.monotonic()
@@ -232,8 +232,8 @@ def main() -> None:
     if options.table:
         print("\n".join(table(record.ordered())))
         return
-    if options.cifar10:
-        record.accuracy = accuracy(options.cifar10)
+    if options.images:
+        record.accuracy = accuracy(options.images)
         record.write()
         print(json.dumps(record.accuracy))
         return
