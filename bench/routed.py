@@ -33,7 +33,8 @@ from dovetail import zoo
 from dovetail.files import replace_text
 from dovetail.fpga.assemble import build_design
 from dovetail.fpga.design import Design
-from dovetail.fpga.toolchain.place import ASKED_MHZ, Pin, core_pins, find_nextpnr, netlist_of, place_ecp5
+from dovetail.fpga.toolchain.ecp5 import ECP5
+from dovetail.fpga.toolchain.place import ASKED_MHZ, Pin, core_pins, netlist_of, place_design
 from dovetail.fpga.toolchain.synthesize import find_synthesizer
 from dovetail.fpga.toolchain.tools import content_key
 from dovetail.hardware.folds import Fold
@@ -62,7 +63,7 @@ class Routable:
     @property
     def digest(self) -> str:
         """Of the Verilog, of how it is mapped, and of the tools that do it."""
-        return content_key([find_nextpnr().version, netlist_of(self.design, self.pins).key])[:16]
+        return content_key([ECP5.find_nextpnr().version, netlist_of(self.design, self.pins).key])[:16]
 
 
 def engine(conv: Conv, shape: tuple[int, int, int], fold: Fold | None = None) -> Routable:
@@ -101,7 +102,7 @@ DESIGNS: dict[str, Callable[[], Routable]] = {
 def routed(found: Routable, seed: int) -> dict[str, Any]:
     """One seed: its clock, its critical path, and what is occupied."""
     began = time.monotonic()
-    placed = place_ecp5(found.design, DEVICE, seed, ASKED_MHZ, found.pins)
+    placed = place_design(found.design, ECP5, DEVICE, seed, ASKED_MHZ, found.pins)
     return {"fmax_mhz": placed.fmax_mhz, "critical_path": placed.critical_path, "used": dict(placed.used),
             "seconds": round(time.monotonic() - began)}
 
@@ -136,7 +137,7 @@ def main() -> None:
             rows[name] = told(found, seeds)
             replace_text(options.json, json.dumps({
                 "command": "python bench/routed.py --json FILE", "date": date.today().isoformat(), "device": "LFE5U-85F",
-                "asked_mhz": ASKED_MHZ, "tools": [find_synthesizer("ecp5").version, find_nextpnr().version],
+                "asked_mhz": ASKED_MHZ, "tools": [find_synthesizer("ecp5").version, ECP5.find_nextpnr().version],
                 "designs": rows}, indent=1) + "\n")
         if name in rows:
             print(f"{name}: {rows[name]['fmax_mhz']:.1f} MHz in the median of {len(rows[name]['seeds'])}, "

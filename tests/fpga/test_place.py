@@ -9,9 +9,10 @@ import pytest
 
 from dovetail.errors import ToolError, UsageError
 from dovetail.fpga.design import Design, StreamPort
+from dovetail.fpga.toolchain.ecp5 import ECP5
 from dovetail.fpga.toolchain.flow import OpenFlow
 from dovetail.fpga.toolchain.gowin import GW2A
-from dovetail.fpga.toolchain.place import FLOWS, core_pins, pin_wrapper, place_design, place_ecp5
+from dovetail.fpga.toolchain.place import FLOWS, core_pins, pin_wrapper, place_design
 
 STREAM = {"channels": 3, "bits": 8, "signed": True, "height": 1, "width": 1}
 TEXT = """module accumulate (input wire clk, input wire rst, input wire x_valid, output wire x_ready, input wire [23:0] x_data,
@@ -34,7 +35,7 @@ DESIGN = Design("accumulate", {"accumulate.v": TEXT}, (StreamPort("x", "x", **ST
 @pytest.mark.yosys
 def test_a_design_is_routed_once_and_then_remembered(tmp_path, monkeypatch):
     monkeypatch.setenv("DOVETAIL_CACHE", str(tmp_path))
-    first, second = place_ecp5(DESIGN, "25k"), place_ecp5(DESIGN, "25k")
+    first, second = place_design(DESIGN, ECP5, "25k"), place_design(DESIGN, ECP5, "25k")
     assert (first.cached, second.cached) == (False, True)
     assert first.fmax_mhz == second.fmax_mhz
     assert re.fullmatch(r"from at to total: \d\.\d ns in \d+ cells, \d\.\d ns in wires", first.critical_path)
@@ -42,7 +43,7 @@ def test_a_design_is_routed_once_and_then_remembered(tmp_path, monkeypatch):
     assert first.used["TRELLIS_RAMW"] == 6
     assert first.used["TRELLIS_IO"] == 4
     assert first.available["TRELLIS_FF"] == 24288
-    assert not place_ecp5(DESIGN, "25k", seed=2).cached
+    assert not place_design(DESIGN, ECP5, "25k", seed=2).cached
     assert len([kept for kept in (tmp_path / "mapped").iterdir() if not kept.name.startswith(".")]) == 1  # synthesized once
 
 
@@ -58,7 +59,7 @@ def test_an_unknown_device_lists_the_known_ones():
     message = ("placement of accumulate: device is 5k; known are 12k, 25k, 45k, 85k, um-25k, um-45k, um-85k, "
                "um5g-25k, um5g-45k, um5g-85k")
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
-        place_ecp5(DESIGN, "5k")
+        place_design(DESIGN, ECP5, "5k")
 
 
 @pytest.mark.parametrize("flow", FLOWS.values(), ids=FLOWS)

@@ -53,11 +53,6 @@ class Placement:
     cached: bool
 
 
-def find_nextpnr(flow: OpenFlow = ECP5) -> Tool:
-    """The router of a family."""
-    return flow.find_nextpnr()
-
-
 @dataclass(frozen=True)
 class RoutedNetlist:
     """Verilog that Yosys maps to a family, made faster; kept by content, as it is the same from wherever nextpnr begins."""
@@ -92,12 +87,6 @@ class RoutedNetlist:
 def netlist_of(design: Design, pins: Sequence[Pin], flow: OpenFlow = ECP5) -> RoutedNetlist:
     """A design between its test registers, mapped to a family."""
     return RoutedNetlist({**design.files, f"{TOP}.v": pin_wrapper(design.top, pins)}, TOP, find_synthesizer(flow.family), flow)
-
-
-def place_ecp5(design: Design, device: str = ECP5.largest, seed: int = 1, freq_mhz: float = 100.0,
-               pins: Sequence[Pin] | None = None) -> Placement:
-    """`place_design` on an ECP5."""
-    return place_design(design, ECP5, device, seed, freq_mhz, pins)
 
 
 def place_design(design: Design, flow: OpenFlow, device: str, seed: int = 1, freq_mhz: float = 100.0,
